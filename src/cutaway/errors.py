@@ -1,0 +1,45 @@
+"""The errors that Cutaway raises on purpose: one small family under ``CutawayError``.
+
+Every message states the value that was refused, the limit it broke and the remedy. The command line prints the
+message alone, without a traceback, and ends with the class's ``exit_code``.
+"""
+
+
+class CutawayError(Exception):
+    """Base of all errors that a user's input, files or machine can cause."""
+
+    exit_code: int = 1
+
+
+class InvalidRequestError(CutawayError, ValueError):
+    """A parameter or prompt lies outside what is allowed; ``field`` names it."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ModelFileError(CutawayError):
+    """A model file is missing, truncated, malformed, or of a kind that is not supported."""
+
+    exit_code = 3
+
+
+class DownloadError(CutawayError):
+    """A model could not be fetched, or what arrived is not what was expected."""
+
+    exit_code = 4
+
+
+class CapacityError(CutawayError):
+    """Memory, disk or context does not suffice for what was asked."""
+
+    exit_code = 5
+
+
+class UnsupportedMachineError(CutawayError):
+    """The processor or the platform lies below the supported floor (x86-64-v3 or aarch64)."""
+
+    exit_code = 6
