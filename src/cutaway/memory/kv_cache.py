@@ -1,0 +1,67 @@
+"""The KV cache: a pool of pages, each a whole number of sub-tiles of 16 positions.
+
+In: a model's sizes, the number and length of pages, the data type. Out: the arrays, and the record by which compiled code reads them.
+A page table entry names a page; "contiguous" is a page as long as a context.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import InvalidRequestError
+from cutaway.model.config import ModelConfig
+from cutaway.ops.cpu.kv_tiles import KV_FORMATS, SUBTILE, KVCache
+from cutaway.ops.cpu.memory import Arena
+
+
+@dataclass(frozen=True)
+class KVPool:
+    """Keys [L, S, Hkv, Dh, 16] and values [L, S, Hkv, 16, Dh] with the record of their addresses."""
+
+    keys: "np.ndarray[Any, Any]"
+    values: "np.ndarray[Any, Any]"
+    record: KVCache
+    num_pages: int
+    page_length: int  # positions
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+        return self.keys.nbytes + self.values.nbytes
+
+
+def allocate_kv_pool(config: ModelConfig, num_pages: int, page_length: int, data_type: str = "f16") -> KVPool:
+    """A pool of zeroed pages. page_length: positions, a multiple of 16; data_type: "f16" or "f32"."""
+    if page_length < 1 or page_length % SUBTILE != 0:
+        raise InvalidRequestError(
+            f"page_length is {page_length}; it must be a multiple of {SUBTILE}.", "page_length"
+        )
+    if data_type not in KV_FORMATS:
+        raise InvalidRequestError(
+            f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype"
+        )
+    layout = KV_FORMATS[data_type]
+    subtiles = num_pages * page_length // SUBTILE
+    dtype = np.dtype(np.float16 if layout.element_bytes == 2 else np.float32)
+    key_shape = (config.num_layers, subtiles, config.num_kv_heads, config.head_dim, SUBTILE)
+    value_shape = (*key_shape[:3], SUBTILE, config.head_dim)
+    half = int(np.prod(key_shape, dtype=np.int64)) * dtype.itemsize
+    arena = Arena(2 * half)
+    keys = arena.take(half).view(dtype).reshape(key_shape)
+    values = arena.take(half).view(dtype).reshape(value_shape)
+    record = KVCache(
+        keys=int(keys.ctypes.data),
+        values=int(values.ctypes.data),
+        layer_bytes=keys.strides[0],
+        subtile_bytes=keys.strides[1],
+        head_bytes=keys.strides[2],
+        element_bytes=dtype.itemsize,
+        page_subtiles=page_length // SUBTILE,
+        write=layout.write.address,
+        score_one=layout.score_one.address,
+        score_many=layout.score_many.address,
+        mix_one=layout.mix_one.address,
+        mix_many=layout.mix_many.address,
+    )
+    return KVPool(keys, values, record, num_pages, page_length)

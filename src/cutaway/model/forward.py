@@ -1,0 +1,108 @@
+"""The forward: token ids of a ragged batch in, logits of the wanted rows out. This is the whole computation of a step.
+
+It is written once, over the operations named in the import below, which are looked up among this module's globals. There are
+four ways to run it, and they differ in nothing but that table:
+
+    closed      ``forward_compiled``: one compiled function over all layers, without the GIL
+    timed       ``forward_timed``: the same, its taps bound to the cycle counter
+    open        ``rebind({"tap": …})``: this very code object run by CPython over the compiled operations; same bits
+    reference   ``rebind(ops.reference.TABLE)``: over NumPy in float64; the definition of right
+"""
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutaway.model.records import Model, Workspace
+from cutaway.ops.cpu import (
+    add_rows,
+    attention,
+    embed,
+    kv_write,
+    matmul,
+    quantize_rows,
+    rms_norm,
+    rope,
+    rope_angles,
+    silu_mul,
+    take_rows,
+    tap,
+)
+from cutaway.ops.cpu.arrays import Batch
+from cutaway.ops.cpu.kv_tiles import KVCache
+from cutaway.ops.cpu.tap import clock_tap
+from cutaway.ops.cpu.team import Team
+from cutaway.ops.kernel_cache import jit
+
+
+def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace) -> None:
+    """One step: logits of ``batch.output_rows`` into ``work.logits[:O]``; keys and values of all T tokens into ``kv``.
+
+    Dimensions: T tokens, O output rows, D model width, H query heads, Hkv key/value heads of Dh, F feed-forward width, V vocabulary.
+    """
+    T, O = batch.tokens.shape[0], batch.output_rows.shape[0]
+    H, Hkv, Dh = model.num_heads, model.num_kv_heads, model.head_dim
+    x, h, angles = work.x[:T], work.h[:T], work.angles[:T]  # [T, D], [T, D], [T, Dh]
+    qkv, attended = work.qkv[:T], work.attended[:T]  # [T, (H + 2 Hkv) Dh], [T, H Dh]
+    gate_up, gated = work.gate_up[:T], work.gated[:T]  # [T, 2F], [T, F]
+    last, normed, logits = work.last[:O], work.h[:O], work.logits[:O]  # [O, D], [O, D], [O, V]
+
+    embed(team, model.embedding, batch.tokens, x)
+    tap(team, "embed", -1, x)
+    rope_angles(team, batch.positions, model.inverse_frequencies, angles)
+    tap(team, "rope_angles", -1, angles)
+    for layer in range(model.num_layers):
+        weights = model.layers[layer]
+        rms_norm(team, x, model.attention_norm[layer], model.norm_epsilon, h)
+        tap(team, "attention_norm", layer, h)
+        quantize_rows(team, h, work.activation)
+        tap(team, "attention_input", layer, work.activation.q)
+        matmul(team, weights[0:3], work.activation, qkv)
+        tap(team, "qkv", layer, qkv)
+        rope(team, qkv, angles, H + Hkv, Dh, model.rope_interleaved)
+        tap(team, "rope", layer, qkv)
+        kv_write(team, qkv, batch, kv, layer, H, Hkv, Dh)
+        tap(team, "kv_write", layer, qkv)
+        attention(team, qkv, batch, kv, layer, H, Hkv, Dh, work.scratch, attended)
+        tap(team, "attention", layer, attended)
+        quantize_rows(team, attended, work.activation)
+        tap(team, "attention_output_input", layer, work.activation.q)
+        matmul(team, weights[3:4], work.activation, h)
+        tap(team, "attention_output", layer, h)
+        add_rows(team, x, h)
+        tap(team, "attention_residual", layer, x)
+
+        rms_norm(team, x, model.ffn_norm[layer], model.norm_epsilon, h)
+        tap(team, "ffn_norm", layer, h)
+        quantize_rows(team, h, work.activation)
+        tap(team, "ffn_input", layer, work.activation.q)
+        matmul(team, weights[4:6], work.activation, gate_up)
+        tap(team, "gate_up", layer, gate_up)
+        silu_mul(team, gate_up, gated)
+        tap(team, "silu_mul", layer, gated)
+        quantize_rows(team, gated, work.activation)
+        tap(team, "down_input", layer, work.activation.q)
+        matmul(team, weights[6:7], work.activation, h)
+        tap(team, "down", layer, h)
+        add_rows(team, x, h)
+        tap(team, "ffn_residual", layer, x)
+    take_rows(team, x, batch.output_rows, last)
+    tap(team, "take_rows", -1, last)
+    rms_norm(team, last, model.output_norm, model.norm_epsilon, normed)
+    tap(team, "output_norm", -1, normed)
+    quantize_rows(team, normed, work.activation)
+    tap(team, "head_input", -1, work.activation.q)
+    matmul(team, model.head, work.activation, logits)
+    tap(team, "logits", -1, logits)
+
+
+def rebind(table: Mapping[str, Any], name: str = "forward_open") -> Callable[[Any, Any, Any, Any, Any], None]:
+    """The forward's own code object over other operations: ``table`` maps some of their names to replacements."""
+    function = types.FunctionType(forward.__code__, {**forward.__globals__, **table}, name)
+    function.__qualname__ = name  # the name under which compiled code is kept
+    function.__annotations__ = dict(forward.__annotations__)
+    return function
+
+
+forward_compiled = jit(forward)
+forward_timed = jit(rebind({"tap": clock_tap}, "forward_timed"))

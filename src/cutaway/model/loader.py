@@ -1,0 +1,147 @@
+"""From a file to a model that can run: weights checked against the shape table and repacked into tiles.
+
+In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into. Source pages are
+given back to the system as they are repacked.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import ModelFileError
+from cutaway.formats.blocks import dequantize
+from cutaway.formats.gguf import GGUFFile, Tensor
+from cutaway.model.config import ModelConfig, read_config
+from cutaway.model.positions import inverse_frequencies
+from cutaway.model.records import Model
+from cutaway.model.shapes import LAYER_MATRICES, WEIGHTS, Limits, dimensions
+from cutaway.ops.cpu.memory import Arena, aligned
+from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, TileFormat, repack
+from cutaway.ops.cpu.tiles.layout import TILE_ROWS
+from cutaway.ops.kernel_cache import Kernel
+
+TILES_A_JOB = 256  # a repacking job's share of a large matrix
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory. ``arena`` holds its tiles; the records hold their addresses."""
+
+    config: ModelConfig
+    record: Model
+    arena: Arena
+    formats: tuple[str, ...]  # block formats among the matrices
+
+
+def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The tensors that a model of this config has, each with its shape. ``output.weight`` is optional."""
+    sizes = dimensions(config, Limits(1, 1, 1, 1, 1))
+    return {
+        row.name.format(l=layer): row.size(sizes)
+        for row in WEIGHTS
+        for layer in (range(config.num_layers) if "{l}" in row.name else (0,))
+    }
+
+
+def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
+    """Every tensor must be there, with its shape, and none besides. Raises ModelFileError that lists what is wrong."""
+    expected = expected_tensors(config)
+    missing = [name for name in expected if name not in gguf.tensors and name != "output.weight"]
+    unknown = [name for name in gguf.tensors if name not in expected]
+    wrong = [
+        f"{name} is {list(gguf.tensors[name].shape)}, not {list(shape)}"
+        for name, shape in expected.items()
+        if name in gguf.tensors and gguf.tensors[name].shape != shape
+    ]
+    for title, names in (
+        ("missing", missing),
+        ("not used by this family", unknown),
+        ("of the wrong shape", wrong),
+    ):
+        if names:
+            shown = "; ".join(names[:5]) + (f"; and {len(names) - 5} more" if len(names) > 5 else "")
+            raise ModelFileError(
+                f"{gguf.path}: {len(names)} tensors are {title}: {shown}. The file is incomplete or of another family; fetch it again."
+            )
+
+
+def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
+    """The tile format of a matrix. Raises ModelFileError for a block type without a kernel."""
+    try:
+        return TILE_FORMATS[tensor.block_type.name]
+    except KeyError:
+        raise ModelFileError(
+            f"{gguf.path}: the matrix {tensor.name!r} has the block type {tensor.block_type.name}; there are kernels for "
+            f"{', '.join(TILE_FORMATS)}. Use a file in one of these."
+        ) from None
+
+
+def _vector(gguf: GGUFFile, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    """A norm's weight as float32."""
+    tensor = gguf.tensors[name]
+    if tensor.block_type.name not in ("F32", "F16", "BF16"):
+        raise ModelFileError(
+            f"{gguf.path}: the norm {name!r} has the block type {tensor.block_type.name}; it must be F32, F16 or BF16."
+        )
+    return np.ascontiguousarray(dequantize(tensor.block_type, tensor.data).reshape(-1))
+
+
+def model_kernels(formats: Iterable[str]) -> list[Kernel]:
+    """The tile kernels that matrices of these formats need."""
+    return [kernel for name in sorted(formats) for kernel in TILE_FORMATS[name].kernels]
+
+
+def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
+    """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough memory."""
+    config = read_config(gguf)
+    check_tensors(gguf, config)
+    matrices = [name for name, tensor in gguf.tensors.items() if len(tensor.shape) == 2]
+    formats = {name: tile_format(gguf, gguf.tensors[name]) for name in matrices}
+    widest = max(gguf.tensors[name].shape[0] for name in matrices) + TILE_ROWS
+    sizes = {name: formats[name].size(*gguf.tensors[name].shape) for name in matrices}
+    arena = Arena(sum(aligned(size) for size in sizes.values()) + aligned(4 * widest))
+    no_bias = int(arena.take(4 * widest).ctypes.data)
+
+    weights = np.zeros(len(matrices), WEIGHT)
+    jobs = []
+    for index, name in enumerate(matrices):
+        tensor, layout = gguf.tensors[name], formats[name]
+        rows, columns = tensor.shape
+        tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
+        one, many, decode = (kernel.address for kernel in layout.kernels)
+        weights[index] = (int(tiles.ctypes.data), no_bias, one, many, decode, rows, columns, tiles.shape[1])
+        jobs += [
+            (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB))
+            for first in range(0, tiles.shape[0], TILES_A_JOB)
+        ]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(repack, *job) for job in jobs]:
+            done.result()
+
+    where = {name: index for index, name in enumerate(matrices)}
+    layers = np.array(
+        [[where[f"blk.{l}.{matrix}.weight"] for matrix in LAYER_MATRICES] for l in range(config.num_layers)]
+    )
+    embedding = where["token_embd.weight"]
+    head = where.get("output.weight", embedding)
+    record = Model(
+        embedding=weights[embedding : embedding + 1].copy(),
+        layers=weights[layers],
+        attention_norm=np.stack(
+            [_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]
+        ),
+        ffn_norm=np.stack([_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
+        output_norm=_vector(gguf, "output_norm.weight"),
+        head=weights[head : head + 1].copy(),
+        inverse_frequencies=inverse_frequencies(config.rope_base, config.head_dim),
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        norm_epsilon=np.float32(config.norm_epsilon),
+        rope_interleaved=config.rope_interleaved,
+    )
+    return LoadedModel(config, record, arena, tuple(sorted({layout.name for layout in formats.values()})))

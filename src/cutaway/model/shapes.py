@@ -1,0 +1,176 @@
+"""The shape table: every dimension, weight and buffer of a model, each shape in terms of the named dimensions.
+
+In: a model's config and the limits of the engine (tokens a step, rows of logits, threads, context). Out: rows with symbolic and
+actual shapes and bytes. The loader checks the file against it, the workspace is allocated from it, the open run checks what each
+operation wrote against it, and ``cutaway shapes`` prints it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cutaway.model.config import ModelConfig
+from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
+from cutaway.ops.cpu.kv_tiles import SUBTILE
+
+DIMENSIONS: Final[Mapping[str, str]] = {
+    "T": "tokens of a step, all sequences together (at most)",
+    "O": "rows of logits of a step (at most)",
+    "n": "threads of the team",
+    "C": "positions of a context (at most)",
+    "S": f"sub-tiles of {SUBTILE} positions in the KV pool",
+    "L": "layers",
+    "D": "model width",
+    "H": "query heads",
+    "Hkv": "key/value heads",
+    "Dh": "width of a head",
+    "F": "feed-forward width",
+    "V": "vocabulary",
+    "K": "widest input of a matrix product: max(D, H·Dh, F)",
+    "Q": f"rows of an attention item: {RUN_LENGTH} queries × H/Hkv heads, padded to the kernels' block",
+    "J": f"partials on attention's stack: a tree over C/{TILE} tiles is so deep",
+    "E": "floats of a partial: Dh + 32",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a step and a sequence may hold; chosen when the engine starts."""
+
+    max_tokens: int  # T
+    max_outputs: int  # O
+    threads: int  # n
+    context: int  # C
+    subtiles: int  # S
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor: its shape as products of dimensions (``"2·F"``), its type, and what it is."""
+
+    name: str
+    shape: tuple[str, ...]
+    dtype: str  # NumPy's name, or "blocks" for a weight in the file's block format
+    meaning: str
+
+    def size(self, dimensions: Mapping[str, int]) -> tuple[int, ...]:
+        """The actual shape."""
+        return tuple(evaluate(entry, dimensions) for entry in self.shape)
+
+    def nbytes(self, dimensions: Mapping[str, int]) -> int:
+        """Bytes of the actual shape; not for "blocks", whose size the file says."""
+        return math.prod(self.size(dimensions)) * np.dtype(self.dtype).itemsize
+
+
+def evaluate(entry: str, dimensions: Mapping[str, int]) -> int:
+    """The value of a symbolic extent: products of names and numbers with sums and exact quotients, ``"H·Dh+2·Hkv·Dh"``, ``"K/32"``."""
+
+    def product(term: str) -> int:
+        numerator, _, denominator = term.partition("/")
+        value = math.prod(
+            int(factor) if factor.isdigit() else dimensions[factor] for factor in numerator.split("·")
+        )
+        return value // int(denominator) if denominator else value
+
+    return sum(product(term) for term in entry.split("+"))
+
+
+QKV_WIDTH: Final = "H·Dh+2·Hkv·Dh"
+
+WEIGHTS: Final = (
+    Row("token_embd.weight", ("V", "D"), "blocks", "embedding: a row for each token"),
+    Row("blk.{l}.attn_norm.weight", ("D",), "float32", "RMS norm before attention"),
+    Row("blk.{l}.attn_q.weight", ("H·Dh", "D"), "blocks", "queries"),
+    Row("blk.{l}.attn_k.weight", ("Hkv·Dh", "D"), "blocks", "keys"),
+    Row("blk.{l}.attn_v.weight", ("Hkv·Dh", "D"), "blocks", "values"),
+    Row("blk.{l}.attn_output.weight", ("D", "H·Dh"), "blocks", "attention's output"),
+    Row("blk.{l}.ffn_norm.weight", ("D",), "float32", "RMS norm before the feed-forward"),
+    Row("blk.{l}.ffn_gate.weight", ("F", "D"), "blocks", "feed-forward, gate"),
+    Row("blk.{l}.ffn_up.weight", ("F", "D"), "blocks", "feed-forward, up"),
+    Row("blk.{l}.ffn_down.weight", ("D", "F"), "blocks", "feed-forward, down"),
+    Row("output_norm.weight", ("D",), "float32", "RMS norm before the head"),
+    Row("output.weight", ("V", "D"), "blocks", "head; absent where it is tied to the embedding"),
+)
+"""Weights under the file's names; ``{l}`` stands for each layer."""
+
+LAYER_MATRICES: Final = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+"""The order of a layer's matrices in ``Model.layers``."""
+
+KV: Final = (
+    Row("kv.keys", ("L", "S", "Hkv", "Dh", str(SUBTILE)), "float16", "keys, a lane is a position"),
+    Row("kv.values", ("L", "S", "Hkv", str(SUBTILE), "Dh"), "float16", "values, a lane is a dimension"),
+)
+
+BUFFERS: Final = (
+    Row("x", ("T", "D"), "float32", "the residual stream"),
+    Row("h", ("T", "D"), "float32", "a block's input (normed) and its output"),
+    Row("angles", ("T", "Dh"), "float32", "cosine and sine of each pair's angle"),
+    Row("activation.q", ("T", "K"), "int8", "quantised input of a matrix product"),
+    Row("activation.scale", ("T", "K/32"), "float32", "its scale for each block of 32"),
+    Row("activation.block_sum", ("T", "K/32"), "int32", "its sum over each block"),
+    Row("activation.scaled_sum", ("T", "K/32"), "float32", "scale · sum"),
+    Row("qkv", ("T", QKV_WIDTH), "float32", "queries, keys, values side by side"),
+    Row("attended", ("T", "H·Dh"), "float32", "attention's result, before its output matrix"),
+    Row("gate_up", ("T", "2·F"), "float32", "gate and up side by side"),
+    Row("gated", ("T", "F"), "float32", "silu(gate) · up"),
+    Row("last", ("O", "D"), "float32", "residual rows whose logits are wanted"),
+    Row("logits", ("O", "V"), "float32", "one score for each token of the vocabulary"),
+    Row("scratch.queries", ("n", "Q", "Dh"), "float32", "attention: an item's queries"),
+    Row("scratch.scores", ("n", "Q", str(TILE)), "float32", "attention: scores of one KV tile"),
+    Row("scratch.stack", ("n", "J", "Q", "E"), "float32", "attention: partials to be merged"),
+    Row("scratch.shared", (str(MOST_SHARED), "Q", "E"), "float32", "attention: partials of split contexts"),
+)
+"""The workspace, under the names of ``records.Workspace``."""
+
+TAPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "embed": ("T", "D"),
+    "rope_angles": ("T", "Dh"),
+    "attention_norm": ("T", "D"),
+    "attention_input": ("T", "K"),
+    "qkv": ("T", QKV_WIDTH),
+    "rope": ("T", QKV_WIDTH),
+    "kv_write": ("T", QKV_WIDTH),
+    "attention": ("T", "H·Dh"),
+    "attention_output_input": ("T", "K"),
+    "attention_output": ("T", "D"),
+    "attention_residual": ("T", "D"),
+    "ffn_norm": ("T", "D"),
+    "ffn_input": ("T", "K"),
+    "gate_up": ("T", "2·F"),
+    "silu_mul": ("T", "F"),
+    "down_input": ("T", "K"),
+    "down": ("T", "D"),
+    "ffn_residual": ("T", "D"),
+    "take_rows": ("O", "D"),
+    "output_norm": ("O", "D"),
+    "head_input": ("T", "K"),
+    "logits": ("O", "V"),
+}
+"""What each tap of the forward shows. A quantised input is shown as the whole buffer, whose T is the limit."""
+
+
+def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
+    """The value of every named dimension."""
+    group = config.num_heads // config.num_kv_heads
+    tiles = -(-limits.context // TILE)
+    return {
+        "T": limits.max_tokens,
+        "O": limits.max_outputs,
+        "n": limits.threads,
+        "C": limits.context,
+        "S": limits.subtiles,
+        "L": config.num_layers,
+        "D": config.width,
+        "H": config.num_heads,
+        "Hkv": config.num_kv_heads,
+        "Dh": config.head_dim,
+        "F": config.ffn_width,
+        "V": config.vocab_size,
+        "K": max(config.width, config.num_heads * config.head_dim, config.ffn_width),
+        "Q": padded_rows(RUN_LENGTH * group),
+        "J": tiles.bit_length() + 1,
+        "E": config.head_dim + PARTIAL_EXTRA,
+    }

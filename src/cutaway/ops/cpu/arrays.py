@@ -1,0 +1,45 @@
+"""Names for the arrays that kernels take, so that signatures can be read. Shapes stand in the docstrings."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
+Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.int8]]"
+
+
+class Activation(NamedTuple):
+    """Rows of activations in int8, quantised in blocks of 32, as ``matmul`` reads them.
+
+    x[t, k] ≈ scale[t, k // 32] · q[t, k]. The sums serve formats whose weights have an offset.
+    """
+
+    q: Bytes  # [T, K] int8, -127 … 127
+    scale: Floats  # [T, K/32] float32
+    block_sum: Ints  # [T, K/32] int32, Σ q over the block
+    scaled_sum: Floats  # [T, K/32] float32, scale · Σ q
+
+
+class Batch(NamedTuple):
+    """The work of one step: T tokens of R sequences, flat and ragged. Prompt chunks and single tokens mix.
+
+    A run is up to ``RUN_LENGTH`` consecutive tokens of one sequence whose positions share position // RUN_LENGTH.
+    """
+
+    tokens: Ints  # [T] ids
+    positions: Ints  # [T]
+    sequences: Ints  # [T] row of block_tables
+    runs: Ints  # [N, 2] first token, number of tokens
+    block_tables: Ints  # [R, P] pages of each sequence
+    output_rows: Ints  # [O] tokens whose logits are wanted
+
+
+class AttentionScratch(NamedTuple):
+    """Room for attention's intermediate results; each member of the team has its own part."""
+
+    queries: Floats  # [n, Q, Dh] the rows of one work item, scaled
+    scores: Floats  # [n, Q, 64] of one KV tile
+    stack: Floats  # [n, depth, Q, Dh + 32] partials waiting to be merged
+    shared: Floats  # [C, Q, Dh + 32] partials of chunks, when a context is split over the team

@@ -1,0 +1,52 @@
+"""Activations to int8, in blocks of 32, for the integer dot products of ``matmul``.
+
+In: x [T, K] float32. Out: the int8 rows with a float32 scale and the sums of each block.
+"""
+
+import numpy as np
+
+from cutaway.ops.cpu.arrays import Activation, Floats
+from cutaway.ops.cpu.team import Team, barrier
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd import (
+    absolute,
+    add_int,
+    lane_max,
+    lane_sum_int,
+    load,
+    maximum,
+    mul,
+    round_even,
+    splat,
+    store_int8,
+    to_int,
+)
+
+
+@jit
+def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
+    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros has scale 0. K is a multiple of 32."""
+    blocks = x.shape[1] // 32
+    chunks = (blocks + 15) // 16  # an item is 16 blocks of a row: enough to be worth sharing
+    item = team.rank
+    while item < x.shape[0] * chunks:
+        t, chunk = item // chunks, item % chunks
+        for block in range(16 * chunk, min(blocks, 16 * chunk + 16)):
+            source = x.ctypes.data + t * x.strides[0] + 128 * block
+            target = activation.q.ctypes.data + t * activation.q.strides[0] + 32 * block
+            low, high = load(source), load(source + 64)
+            largest = lane_max(maximum(absolute(low), absolute(high)))
+            inverse = np.float32(0.0)
+            if largest > 0:
+                inverse = np.float32(127.0) / largest
+            q_low = to_int(round_even(mul(low, splat(inverse))))
+            q_high = to_int(round_even(mul(high, splat(inverse))))
+            store_int8(target, q_low)
+            store_int8(target + 16, q_high)
+            total = lane_sum_int(add_int(q_low, q_high))
+            scale = largest / np.float32(127.0)
+            activation.scale[t, block] = scale
+            activation.block_sum[t, block] = total
+            activation.scaled_sum[t, block] = scale * np.float32(total)
+        item += team.size
+    barrier(team)

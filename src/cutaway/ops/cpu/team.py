@@ -1,0 +1,75 @@
+"""A team: the threads that run one step together, seen from inside compiled code.
+
+In: a ``Team`` record, the same for all its members but for the rank. Out: work items from ``take``, each given to exactly one
+member, and ``barrier``, behind which all members see what all wrote before it. The shared words lie in one block of memory, each
+on a cache line of its own: arrivals, generation, then a work counter for each member.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba.core import types
+
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd.processor import atomic_add, atomic_load, atomic_store, pause
+
+CACHE_LINE: Final = 64
+ARRIVALS, GENERATION, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE  # byte offsets in the shared block
+SPINS: Final = 2000
+"""Pauses of a waiting member before it gives its core away: about 50 µs, more than any balanced operation of a decode step."""
+
+sched_yield = types.ExternalFunction("sched_yield", types.int32())
+
+
+class Team(NamedTuple):
+    """One member's view of the team."""
+
+    rank: int  # 0 … size - 1
+    size: int
+    shared: int  # address of the shared block, aligned to a cache line
+    clock: int  # address of this member's time stamps (timed mode), or 0
+
+
+def shared_block(size: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """The zeroed shared words of a team: int64, starting on a cache line."""
+    words = COUNTERS // 8 + size * CACHE_LINE // 8
+    raw = np.zeros(words + CACHE_LINE // 8, np.int64)
+    skip = -raw.ctypes.data % CACHE_LINE // 8
+    return raw[skip : skip + words]
+
+
+@jit
+def barrier(team: Team) -> None:
+    """Wait until all members have arrived. The last one resets the work counters for the next operation."""
+    if team.size == 1:
+        atomic_store(team.shared + COUNTERS, 0)
+        return
+    generation = atomic_load(team.shared + GENERATION)
+    if atomic_add(team.shared + ARRIVALS, 1) == team.size - 1:
+        atomic_store(team.shared + ARRIVALS, 0)
+        for rank in range(team.size):
+            atomic_store(team.shared + COUNTERS + CACHE_LINE * rank, 0)
+        atomic_store(team.shared + GENERATION, generation + 1)
+    else:
+        spins = 0
+        while atomic_load(team.shared + GENERATION) == generation:
+            spins += 1
+            if spins > SPINS:
+                sched_yield()
+            else:
+                pause()
+
+
+@jit
+def take(team: Team, num_items: int) -> int:
+    """The next of ``num_items`` work items for this member, or -1 when none is left.
+
+    Each member owns a contiguous share, which it takes first (long streams of memory), then what others have left.
+    """
+    for distance in range(team.size):
+        owner = (team.rank + distance) % team.size
+        first, end = num_items * owner // team.size, num_items * (owner + 1) // team.size
+        item = first + atomic_add(team.shared + COUNTERS + CACHE_LINE * owner, 1)
+        if item < end:
+            return item
+    return -1

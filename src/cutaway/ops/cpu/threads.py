@@ -1,0 +1,115 @@
+"""A team's threads, seen from Python: ordinary threads that each call the same compiled function and meet in its barriers.
+
+In: how many threads, then for each step a function and its arguments. Out: the step, done. Between steps the threads wait without
+using the processor. Each member runs in the floating-point environment that the contract of same bits names, and restores the
+caller's.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import InvalidRequestError
+from cutaway.ops.cpu.team import Team, shared_block
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd.processor import DEFAULT_MXCSR
+from cutaway.ops.simd.processor import set_float_environment as _set
+
+MOST_THREADS = 256
+
+
+@jit
+def _set_float_environment(state: int) -> int:
+    return _set(state)
+
+
+class float_environment:  # noqa: N801  (a context manager, used like a function)
+    """``with float_environment(): …``: round to nearest even, denormals kept, in this thread; then the caller's state again."""
+
+    def __enter__(self) -> None:
+        self._state = _set_float_environment(DEFAULT_MXCSR)
+
+    def __exit__(self, *exception: object) -> None:
+        _set_float_environment(self._state)
+
+
+class ThreadTeam:
+    """``size`` threads: the caller's own is member 0, the others are kept until ``close``.
+
+    Raises InvalidRequestError for a size outside 1 … 256.
+    """
+
+    def __init__(self, size: int) -> None:
+        if not 1 <= size <= MOST_THREADS:
+            raise InvalidRequestError(
+                f"threads is {size}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
+            )
+        self.size = size
+        self._shared = shared_block(size)
+        self._lock = threading.Lock()  # one step at a time, whoever calls
+        self._inboxes: list[queue.SimpleQueue[Any]] = []
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        for rank in range(1, size):
+            inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=self._serve, args=(inbox, self._done), name=f"cutaway-{rank}", daemon=True
+            )
+            thread.start()
+            self._inboxes.append(inbox)
+
+    @staticmethod
+    def _serve(inbox: "queue.SimpleQueue[Any]", done: "queue.SimpleQueue[BaseException | None]") -> None:
+        # A static method: a thread that held the team would keep it from ever being collected.
+        while (work := inbox.get()) is not None:
+            function, member, arguments = work
+            try:
+                with float_environment():
+                    function(member, *arguments)
+            except BaseException as error:
+                done.put(error)
+            else:
+                done.put(None)
+            del work, function, member, arguments
+
+    def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
+        """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
+        shared = int(self._shared.ctypes.data)
+        return [
+            Team(rank, self.size, shared, 0 if clocks is None else int(clocks[rank].ctypes.data))
+            for rank in range(self.size)
+        ]
+
+    def run(
+        self,
+        function: Callable[..., None],
+        *arguments: Any,
+        clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
+    ) -> None:
+        """Every member calls ``function(member, *arguments)``; returns when all have.
+
+        ``function`` is compiled code that has run before, so that no member can fail while the others wait in a barrier.
+        """
+        with self._lock:
+            own, *others = self.members(clocks)
+            for inbox, member in zip(self._inboxes, others, strict=True):
+                inbox.put((function, member, arguments))
+            try:
+                with float_environment():
+                    function(own, *arguments)
+            finally:
+                errors = [self._done.get() for _ in others]
+            for error in errors:
+                if error is not None:
+                    raise error
+
+    def close(self) -> None:
+        """End the threads. The team can't be used after it."""
+        for inbox in self._inboxes:
+            inbox.put(None)
+        self._inboxes = []
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,91 @@
+"""Q8_0: blocks of 32 weights of 8 bits with a scale d: w = d · q, q in -128 … 127.
+
+In the tile, a block is 8 groups of bytes u = q + 128, unsigned as the dot product wants its first operand, then d
+(544 bytes for 16 rows, as in the file).
+
+With x ≈ s · a (a int8, s the block's scale):  Σ w·x = d · s · (Σ u·a - 128 · Σ a).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat
+from cutaway.ops.kernel_cache import Kernel, kernel
+from cutaway.ops.simd import (
+    add,
+    dot_u8,
+    fma,
+    load,
+    load_half,
+    load_half_scalar,
+    load_uint8,
+    load_uint8_scalar,
+    mul,
+    mul_int,
+    splat_int,
+    splat_rows,
+    splat_rows_int,
+    store_rows,
+    store_scalar,
+    to_float,
+    zeros,
+)
+
+SCALE, BYTES = 512, 544  # offset in a block of the tile, and its size
+
+
+def _multiply(M: int) -> Kernel:
+    """The kernel for M rows of activations; see ``layout.WEIGHT`` for its arguments."""
+
+    def q8_0_multiply(
+        tile: int,
+        num_blocks: int,
+        bias: int,
+        q: int,
+        q_stride: int,
+        scale: int,
+        block_sum: int,
+        scaled_sum: int,
+        block_stride: int,
+        out: int,
+        out_stride: int,
+    ) -> None:
+        total = add(zeros(M), load(bias))
+        for _ in range(num_blocks):
+            products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
+            for group in range(8):
+                products = dot_u8(products, load_uint8(tile + 64 * group), q + 4 * group, q_stride)
+            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            total = fma(scaled, load_half(tile + SCALE), total)
+            tile += BYTES
+            q += 32
+            scale += 4
+            block_sum += 4
+        store_rows(out, out_stride, total)
+
+    q8_0_multiply.__qualname__ = f"q8_0_multiply_{M}"
+    return kernel(q8_0_multiply)
+
+
+@kernel
+def q8_0_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
+    """out[k] = d · q."""
+    for _ in range(num_blocks):
+        d = load_half_scalar(tile + SCALE + 2 * lane)
+        for k in range(32):
+            byte = load_uint8_scalar(tile + 64 * (k // 4) + 4 * lane + k % 4)
+            store_scalar(out, np.float32(byte - 128) * d)
+            out += 4
+        tile += BYTES
+
+
+Q8_0: Final = TileFormat(
+    name="Q8_0",
+    scales=1,
+    payload_bytes=32,
+    flip=128,
+    multiply_one=_multiply(1),
+    multiply_many=_multiply(ROW_BLOCK),
+    decode_row=q8_0_decode_row,
+)

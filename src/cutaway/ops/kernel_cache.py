@@ -1,0 +1,193 @@
+"""The decorators that compile kernels, and the cache on disk that keeps what they compiled.
+
+In: Python functions. Out: ``jit`` gives a function that runs without the GIL; ``kernel_address`` gives the address of a C
+function. Compiled code is kept in the user's cache folder, one file a signature, written under another name and then renamed, so
+that several processes may compile at once. The folder's name is a stamp over all that the code depends on.
+"""
+
+import functools
+import hashlib
+import inspect
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import llvmlite
+import numba
+import numpy
+from numba.core import types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.ccallback import CFunc
+
+from cutaway.hub.paths import kernels_dir
+from cutaway.ops.simd.lowering import LOWERING, processor_features, processor_name
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+COMPILED_FOLDERS: Final = ("ops", "model", "memory", "sampling")
+"""The folders of the package whose sources may end up in compiled code."""
+
+STALE_AFTER_DAYS: Final = 30
+OPTIONS: Final = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+
+
+@functools.cache
+def stamp() -> str:
+    """A digest of everything that compiled code depends on: kernel sources, vocabulary, versions, processor."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for folder in COMPILED_FOLDERS:
+        for source in sorted((package / folder).rglob("*.py")):
+            digest.update(
+                source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0"
+            )
+    versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
+    digest.update(repr((versions, LOWERING, processor_name(), sorted(processor_features()))).encode())
+    return digest.hexdigest()[:20]
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """The folder for this stamp, made if need be; a temporary one, with a warning, where the user's cache can't be written."""
+    folder = kernels_dir() / stamp()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The folder's date says when it was last used; the ones long unused are removed.
+        os.utime(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if folder.is_dir():
+            return folder  # readable, and perhaps full: what it lacks is compiled again by each process
+        warnings.warn(
+            f"compiled kernels can't be kept in {folder} ({error.strerror}); they will be compiled again next time. "
+            "Set CUTAWAY_CACHE to a folder that can be written.",
+            stacklevel=2,
+        )
+        return Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
+    for other in folder.parent.iterdir():
+        if other.is_dir() and time.time() - other.stat().st_mtime > STALE_AFTER_DAYS * 86400:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+class _Locator:
+    """Numba's name for what knows where a function's compiled code lies."""
+
+    def __init__(self, function: Callable[..., Any], source: str) -> None:
+        self._disambiguator = hashlib.sha256(f"{source}:{function.__qualname__}".encode()).hexdigest()[:12]
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], source: str) -> "_Locator":
+        return cls(function, source)
+
+    def ensure_cache_path(self) -> None:
+        """Nothing to do: ``cache_folder`` made it."""
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder())
+
+    def get_source_stamp(self) -> str:
+        return stamp()
+
+    def get_disambiguator(self) -> str:
+        return self._disambiguator
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class _KernelFiles:
+    """One file for each signature. Numba's own index file can mix up two signatures when two processes write at once."""
+
+    def __init__(self, folder: str, base: str) -> None:
+        self._folder, self._base = Path(folder), base
+
+    def _path(self, key: Any) -> Path:
+        return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
+
+    def load(self, key: Any) -> Any:
+        try:
+            return pickle.loads(self._path(key).read_bytes())  # our own cache folder, never a downloaded file
+        except FileNotFoundError:
+            return None
+        except (pickle.UnpicklingError, EOFError, OSError):
+            return None  # a damaged file is compiled anew and replaced
+
+    def save(self, key: Any, data: Any) -> None:
+        path = self._path(key)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_bytes(numba.core.serialize.dumps(data))
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # disk full or read-only: the kernel lives in memory only
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of one function, with our folder and our files."""
+
+    _impl_class = _KernelCacheImpl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _KernelFiles(self._cache_path, self._impl.filename_base)
+
+
+def jit(function: _Function) -> _Function:
+    """Compile a function when it is first called with arguments of new types; it runs without the GIL."""
+    dispatcher = numba.njit(**OPTIONS)(function)
+    dispatcher._cache = KernelCache(function)
+    return cast(_Function, dispatcher)
+
+
+class Kernel:
+    """A kernel that is called by its address: ``void kernel(int64, …)``, compiled when the address is first asked for.
+
+    A format or a data type that no loaded model uses costs no compilation, and the forward, which calls by address,
+    is compiled once for all of them.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    @functools.cached_property
+    def _compiled(self) -> CFunc:
+        count = len(inspect.signature(self.function).parameters)
+        compiled = CFunc(
+            self.function, ((types.int64,) * count, types.void), {}, {"nopython": True, **_KERNEL_OPTIONS}
+        )
+        compiled._cache = KernelCache(self.function)
+        compiled.compile()
+        return compiled
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled C function; it stays valid as long as this object lives."""
+        return int(self._compiled.address)
+
+
+_KERNEL_OPTIONS: Final = {"error_model": "numpy", "boundscheck": False}
+
+
+def kernel(function: Callable[..., None]) -> Kernel:
+    """Decorator: a kernel to be called by its address."""
+    return Kernel(function)
+
+
+def compile_all(kernels: Sequence[Kernel], progress: Callable[[int, int], None] | None = None) -> None:
+    """Compile, or load from the cache, each of the kernels; ``progress(done, total)`` after each."""
+    for done, each in enumerate(kernels, 1):
+        _ = each.address
+        if progress is not None:
+            progress(done, len(kernels))

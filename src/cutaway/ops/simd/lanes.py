@@ -1,0 +1,111 @@
+"""Words that cross lanes or fill them: constants, sums and maxima over the 16 lanes, masks by lane number.
+
+In: scalars or one-vector ``Rows``. Out: ``Rows`` or scalars. A sum over lanes is always the same tree, 16 → 8 → 4 → 2 → 1,
+lane i with lane i + half: part of the numerical contract.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from cutaway.ops.simd.rows import (
+    FLOATS,
+    I32,
+    INTS,
+    LANES,
+    VECTOR_I32,
+    Rows,
+    broadcast,
+    constant,
+    pack,
+    pick,
+)
+
+
+def _filled(name: str, element: str) -> Any:
+    def word(typing_context: Any, m: Any) -> Any:
+        if not isinstance(m, types.IntegerLiteral):
+            return None
+        rows = Rows(element, m.literal_value)
+
+        def codegen(
+            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            return pack(builder, rows, [constant(rows.vector, 0)] * rows.m)
+
+        return rows(m), codegen
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(prefer_literal=True)(word)
+
+
+zeros = _filled("zeros", "f32")
+zeros_int = _filled("zeros_int", "i32")
+
+
+@intrinsic
+def splat(typing_context: Any, x: Any) -> Any:
+    """One float32 in all lanes."""
+    return FLOATS(types.float32), lambda context, b, signature, values: pack(
+        b, FLOATS, [broadcast(b, values[0])]
+    )
+
+
+@intrinsic
+def splat_int(typing_context: Any, x: Any) -> Any:
+    """The low 32 bits of one integer in all lanes."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        return pack(builder, INTS, [broadcast(builder, builder.trunc(values[0], I32))])
+
+    return INTS(types.int64), codegen
+
+
+@intrinsic
+def lane_index(typing_context: Any) -> Any:
+    """0, 1, … 15."""
+    return INTS(), lambda context, b, signature, values: pack(
+        b, INTS, [ir.Constant(VECTOR_I32, list(range(LANES)))]
+    )
+
+
+def _tree(name: str, element: str, combine: Callable[..., ir.Value], result: types.Type) -> Any:
+    def word(typing_context: Any, x: Any) -> Any:
+        def codegen(
+            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            vector = builder.extract_value(values[0], 0)
+            for half in (8, 4, 2, 1):
+                vector = combine(
+                    builder,
+                    pick(builder, vector, range(half)),
+                    pick(builder, vector, range(half, 2 * half)),
+                )
+            return builder.extract_element(vector, ir.Constant(I32, 0))
+
+        return result(Rows(element, 1)), codegen
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(word)
+
+
+lane_sum = _tree("lane_sum", "f32", lambda b, x, y: b.fadd(x, y), types.float32)
+lane_max = _tree("lane_max", "f32", lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y), types.float32)
+lane_sum_int = _tree("lane_sum_int", "i32", lambda b, x, y: b.add(x, y), types.int32)
+
+
+@intrinsic
+def first_lanes(typing_context: Any, x: Any, n: Any, other: Any) -> Any:
+    """The lanes below n of x; the others hold the float32 ``other``."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        vector, count, fill = values
+        lane = ir.Constant(VECTOR_I32, list(range(LANES)))
+        inside = builder.icmp_signed("<", lane, broadcast(builder, builder.trunc(count, I32)))
+        kept = builder.select(inside, builder.extract_value(vector, 0), broadcast(builder, fill))
+        return pack(builder, FLOATS, [kept])
+
+    return FLOATS(FLOATS, types.int64, types.float32), codegen

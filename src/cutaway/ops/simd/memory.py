@@ -1,0 +1,172 @@
+"""Words that move vectors between registers and memory. Addresses and strides are integers, in bytes.
+
+In: addresses. Out: ``Rows``, or memory written. Nothing is checked here: the kernels' callers own the bounds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from cutaway.ops.simd.rows import (
+    BYTES,
+    F16,
+    F32,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    INTS,
+    LANES,
+    VECTOR_F32,
+    VECTOR_I32,
+    VECTOR_U8,
+    Address,
+    Rows,
+    broadcast,
+    load_at,
+    pack,
+    row_address,
+    store_at,
+    unpack,
+)
+
+_VECTOR_F16, _VECTOR_I8 = ir.VectorType(F16, LANES), ir.VectorType(I8, LANES)
+
+
+def _loader(name: str, rows: Rows, stored: ir.Type, convert: Callable[..., ir.Value] = lambda b, x: x) -> Any:
+    def word(typing_context: Any, address: Any) -> Any:
+        return rows(Address), lambda context, b, signature, values: pack(
+            b, rows, [convert(b, load_at(b, values[0], stored))]
+        )
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(word)
+
+
+load = _loader("load", FLOATS, VECTOR_F32)
+load_int = _loader("load_int", INTS, VECTOR_I32)
+load_half = _loader("load_half", FLOATS, _VECTOR_F16, lambda b, x: b.fpext(x, VECTOR_F32))
+load_uint8 = _loader("load_uint8", BYTES, VECTOR_U8)
+
+
+@intrinsic
+def load_uint8_scalar(typing_context: Any, address: Any) -> Any:
+    """One byte as int64."""
+    return types.int64(Address), lambda context, b, signature, values: b.zext(load_at(b, values[0], I8), I64)
+
+
+@intrinsic
+def load_half_scalar(typing_context: Any, address: Any) -> Any:
+    """One float16 as float32."""
+    return types.float32(Address), lambda context, b, signature, values: b.fpext(
+        load_at(b, values[0], F16), F32
+    )
+
+
+def _splat_rows(name: str, element: str, stored: ir.Type) -> Any:
+    def word(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
+        if not isinstance(m, types.IntegerLiteral):
+            return None
+        rows = Rows(element, m.literal_value)
+
+        def codegen(
+            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            scalars = [
+                load_at(builder, row_address(builder, values[0], values[1], row), stored, 4)
+                for row in range(rows.m)
+            ]
+            return pack(builder, rows, [broadcast(builder, scalar) for scalar in scalars])
+
+        return rows(Address, Address, m), codegen
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(prefer_literal=True)(word)
+
+
+splat_rows = _splat_rows("splat_rows", "f32", F32)
+"""Row r holds the float32 at address + r · stride in all lanes."""
+splat_rows_int = _splat_rows("splat_rows_int", "i32", I32)
+"""Row r holds the int32 at address + r · stride in all lanes."""
+
+
+@intrinsic(prefer_literal=True)
+def load_rows(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
+    """m vectors of float32; row r from address + r · stride."""
+    if not isinstance(m, types.IntegerLiteral):
+        return None
+    rows = Rows("f32", m.literal_value)
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        vectors = [
+            load_at(builder, row_address(builder, values[0], values[1], row), VECTOR_F32, 4)
+            for row in range(rows.m)
+        ]
+        return pack(builder, rows, vectors)
+
+    return rows(Address, Address, m), codegen
+
+
+@intrinsic
+def store_rows(typing_context: Any, address: Any, stride: Any, rows: Any) -> Any:
+    """Write m vectors; row r to address + r · stride."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        for row, vector in enumerate(unpack(builder, values[2], rows.m)):
+            store_at(builder, vector, row_address(builder, values[0], values[1], row), 4)
+        return context.get_dummy_value()
+
+    return types.none(Address, Address, rows), codegen
+
+
+def _storer(name: str, rows: Rows, convert: Callable[..., ir.Value] = lambda b, x: x) -> Any:
+    def word(typing_context: Any, address: Any, x: Any) -> Any:
+        def codegen(
+            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            store_at(builder, convert(builder, builder.extract_value(values[1], 0)), values[0])
+            return context.get_dummy_value()
+
+        return types.none(Address, rows), codegen
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(word)
+
+
+store = _storer("store", FLOATS)
+store_int = _storer("store_int", INTS)
+store_half = _storer("store_half", FLOATS, lambda b, x: b.fptrunc(x, _VECTOR_F16))
+"""16 float32 rounded to float16, ties to even."""
+store_int8 = _storer("store_int8", INTS, lambda b, x: b.trunc(x, _VECTOR_I8))
+"""The low bytes of 16 int32."""
+
+
+@intrinsic
+def load_scalar(typing_context: Any, address: Any) -> Any:
+    """One float32."""
+    return types.float32(Address), lambda context, b, signature, values: load_at(b, values[0], F32)
+
+
+@intrinsic
+def store_scalar(typing_context: Any, address: Any, x: Any) -> Any:
+    """One float32."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        store_at(builder, values[1], values[0])
+        return context.get_dummy_value()
+
+    return types.none(Address, types.float32), codegen
+
+
+@intrinsic
+def store_half_scalar(typing_context: Any, address: Any, x: Any) -> Any:
+    """One float32 rounded to float16, ties to even."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        store_at(builder, builder.fptrunc(values[1], F16), values[0])
+        return context.get_dummy_value()
+
+    return types.none(Address, types.float32), codegen

@@ -1,0 +1,94 @@
+"""Words that speak to the processor itself: atomics for the team, the cycle counter, the floating-point environment.
+
+In and out: int64 values and addresses of int64 words. The x86 floating-point environment is one register, MXCSR.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm
+
+
+def _word_at(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.inttoptr(address, I64.as_pointer())
+
+
+@intrinsic
+def atomic_add(typing_context: Any, address: Any, n: Any) -> Any:
+    """Add n to the word; returns what it held before."""
+    return types.int64(Address, types.int64), lambda context, b, signature, values: b.atomic_rmw(
+        "add", _word_at(b, values[0]), values[1], "seq_cst"
+    )
+
+
+@intrinsic
+def atomic_load(typing_context: Any, address: Any) -> Any:
+    """The word, with acquire ordering: what its writer wrote before is visible after."""
+    return types.int64(Address), lambda context, b, signature, values: b.load_atomic(
+        _word_at(b, values[0]), "acquire", 8
+    )
+
+
+@intrinsic
+def atomic_store(typing_context: Any, address: Any, n: Any) -> Any:
+    """Write the word, with release ordering."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        builder.store_atomic(values[1], _word_at(builder, values[0]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(Address, types.int64), codegen
+
+
+@intrinsic
+def pause(typing_context: Any) -> Any:
+    """Tell the core that this thread spins."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        call_llvm(builder, "llvm.x86.sse2.pause", ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@intrinsic
+def cycles(typing_context: Any) -> Any:
+    """The time-stamp counter, which runs at a constant rate on every processor above the floor."""
+    return types.int64(), lambda context, b, signature, values: call_llvm(b, "llvm.readcyclecounter", I64)
+
+
+DEFAULT_MXCSR = 0x1F80
+"""Round to nearest even, denormals kept, all exceptions masked: the environment in which the contract of same bits holds."""
+
+
+@intrinsic
+def set_float_environment(typing_context: Any, state: Any) -> Any:
+    """Set this thread's MXCSR; returns the old one. Rounding and flush-to-zero change bits, and callers may have set them."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        slot = cgutils.alloca_once(builder, I32)
+        pointer = builder.bitcast(slot, I8.as_pointer())
+        call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), pointer)
+        old = builder.zext(builder.load(slot), I64)
+        builder.store(builder.trunc(values[0], I32), slot)
+        call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), pointer)
+        return old
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def call_kernel(typing_context: Any, address: Any, arguments: Any) -> Any:
+    """Call a compiled kernel ``void f(int64, …)`` by its address with a tuple of int64 arguments."""
+    count = len(arguments)
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        function = ir.FunctionType(ir.VoidType(), [I64] * count).as_pointer()
+        builder.call(builder.inttoptr(values[0], function), cgutils.unpack_tuple(builder, values[1], count))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.UniTuple(types.int64, count)), codegen
