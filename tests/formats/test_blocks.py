@@ -1,0 +1,132 @@
+"""The block formats against the gguf package, bit for bit, and against their formulas by hand."""
+
+import struct
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.errors import ModelFileError
+from cutaway.formats.blocks import BLOCK_TYPES, BlockType, dequantize
+from cutaway.formats.gguf import open_gguf
+
+BY_NAME = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
+DEFINED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"]
+
+
+def oracle(block_type: BlockType, raw: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(block_type.ggml_type))
+
+
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert actual.dtype == np.float32
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_random_bytes_give_the_bits_of_the_gguf_package(name: str) -> None:
+    block_type = BY_NAME[name]
+    rng = np.random.default_rng(7)
+    for shape in [(1, 1), (3, 5), (64, 18), (2, 3, 4)]:
+        n_bytes = shape[-1] * block_type.bytes_per_block
+        raw = rng.integers(0, 256, (*shape[:-1], n_bytes), np.uint8)
+        assert_same_bits(dequantize(block_type, raw), oracle(block_type, raw))
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_all_16_bit_scales_give_the_bits_of_the_gguf_package(name: str) -> None:
+    """Zeros of both signs, denormals, infinities and every NaN among them; for Q4_1 also as the minimum."""
+    block_type = BY_NAME[name]
+    rng = np.random.default_rng(8)
+    every = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
+    for at in range(0, min(block_type.bytes_per_block, 4), 2):
+        raw = rng.integers(0, 256, (1 << 16, block_type.bytes_per_block), np.uint8)
+        raw[:, at : at + 2] = every
+        assert_same_bits(dequantize(block_type, raw), oracle(block_type, raw))
+
+
+@pytest.mark.parametrize("name", DEFINED)
+@settings(max_examples=25, deadline=None)
+@given(shape=st.lists(st.integers(0, 3), max_size=3), n_blocks=st.integers(0, 5), seed=st.integers(0, 99))
+def test_any_shape_and_any_strides(name: str, shape: list[int], n_blocks: int, seed: int) -> None:
+    """A view with strides has the values of its rows read one by one."""
+    block_type = BY_NAME[name]
+    rng = np.random.default_rng(seed)
+    wide = rng.integers(0, 256, (*shape, n_blocks * block_type.bytes_per_block, 2), np.uint8)
+    raw = wide[..., 1]
+    actual = dequantize(block_type, raw)
+    assert actual.shape == (*shape, n_blocks * block_type.block_size)
+    for index in np.ndindex(*shape):
+        if n_blocks:
+            assert_same_bits(actual[index], oracle(block_type, raw[index].copy()))
+
+
+def half(value: float) -> bytes:
+    return struct.pack("<e", value)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "expected"),
+    [
+        ("F32", struct.pack("<3f", 1.5, -2.0, 0.0), [1.5, -2.0, 0.0]),
+        ("F16", half(1.5) + half(-65504.0), [1.5, -65504.0]),
+        ("BF16", bytes.fromhex("c03f 80c0"), [1.5, -4.0]),
+        ("Q8_0", half(0.25) + struct.pack("<32b", *range(-16, 16)), [0.25 * q for q in range(-16, 16)]),
+        (
+            "Q4_0",  # byte i: q[i] = i below, q[16 + i] = 15 - i above
+            half(-2.0) + bytes(i | (15 - i) << 4 for i in range(16)),
+            [-2.0 * (q - 8) for q in (*range(16), *range(15, -1, -1))],
+        ),
+        (
+            "Q4_1",
+            half(0.5) + half(-3.0) + bytes(i | (15 - i) << 4 for i in range(16)),
+            [0.5 * q - 3.0 for q in (*range(16), *range(15, -1, -1))],
+        ),
+    ],
+)
+def test_formula_by_hand(name: str, raw: bytes, expected: list[float]) -> None:
+    """Exact in float32, so that the formula of the docstring can be written in Python's numbers."""
+    np.testing.assert_array_equal(dequantize(BY_NAME[name], np.frombuffer(raw, np.uint8)), expected)
+
+
+def test_sizes_are_those_of_the_gguf_package() -> None:
+    for ggml_type, (block_size, bytes_per_block) in gguf.GGML_QUANT_SIZES.items():
+        ours = BLOCK_TYPES[ggml_type]
+        assert ours.name == ggml_type.name
+        assert ours.block_size == block_size
+        if (
+            ours.name == "Q8_1"
+        ):  # two float16 and 32 bytes in ggml-common.h; the package still has two float32
+            bytes_per_block = 2 * 2 + 32
+        assert ours.bytes_per_block == bytes_per_block
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - set(DEFINED)))
+def test_a_format_without_a_definition_is_named_with_those_that_have_one(name: str) -> None:
+    raw = np.zeros((1, BY_NAME[name].bytes_per_block), np.uint8)
+    with pytest.raises(ModelFileError, match=rf"{name}\b.*supported are F32, F16, Q4_0, Q4_1, Q8_0, BF16"):
+        dequantize(BY_NAME[name], raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [np.zeros(35, np.uint8), np.zeros((2, 33), np.uint8), np.zeros(34, np.int8), np.array(0, np.uint8)],
+    ids=["long", "short", "dtype", "scalar"],
+)
+def test_bytes_that_are_not_whole_blocks_are_refused(raw: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="multiple of 34"):
+        dequantize(BY_NAME["Q8_0"], raw)
+
+
+def test_every_tensor_of_smollm2_gives_the_bits_of_the_gguf_package(smollm2_path: Path) -> None:
+    with open_gguf(smollm2_path) as file:
+        assert {tensor.block_type.name for tensor in file.tensors.values()} == {"F32", "Q4_1", "Q8_0"}
+        for tensor in file.tensors.values():
+            actual = dequantize(tensor.block_type, tensor.data)
+            assert actual.shape == tensor.shape
+            assert_same_bits(actual, oracle(tensor.block_type, tensor.data).reshape(tensor.shape))
