@@ -37,9 +37,7 @@ class Cursor:
 
     def error(self, field: str, found: str, limit: str, remedy: str | None = None) -> ModelFileError:
         """The error for ``field``: what was ``found`` there, what the ``limit`` is, and a remedy."""
-        remedy = (
-            remedy or "The file is damaged or was written by a faulty tool: download or convert it again."
-        )
+        remedy = remedy or "The file is damaged or was written by a faulty tool: download or convert it again."
         return ModelFileError(f"{self.path}: {field} is {found}; {limit}. {remedy}")
 
     def skip(self, nbytes: int, field: str) -> int:
@@ -71,9 +69,7 @@ class Cursor:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise self.error(
-                field, shown(raw), f"it must be UTF-8 ({error.reason} at byte {error.start})"
-            ) from None
+            raise self.error(field, shown(raw), f"it must be UTF-8 ({error.reason} at byte {error.start})") from None
 
     def name(self, field: str, max_bytes: int) -> str:
         """A string of 1 to ``max_bytes`` bytes."""

@@ -35,9 +35,7 @@ MAX_DIMS = 4
 MAX_NAME_BYTES = 65_535
 MAX_TENSORS = 65_536  # no real file comes near it; bounds the objects that a hostile file can make us create
 
-_MIN_TENSOR_INFO_BYTES = (
-    8 + 1 + 4 + 8 + 4 + 8
-)  # length of the name, name, n_dims, one dimension, type, offset
+_MIN_TENSOR_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length of the name, name, n_dims, one dimension, type, offset
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -101,9 +99,7 @@ class GGUFFile:
         """
         field, remedy = f"metadata {shown(key)}", "Convert the model again, or use another file of it."
         if key not in self.metadata:
-            raise ModelFileError(
-                f"{self.path}: {field} is missing; the model can't be loaded without it. {remedy}"
-            )
+            raise ModelFileError(f"{self.path}: {field} is missing; the model can't be loaded without it. {remedy}")
         value: object = self.metadata[key]
         if isinstance(value, kind) and type(value) is kind:
             return value
@@ -241,9 +237,7 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Tenso
     for number in range(count):
         info = _read_tensor_info(cursor, number, alignment)
         if info.name in infos:
-            raise cursor.error(
-                f"name {shown(info.name)} of tensor {number}", "a duplicate", "names must be unique"
-            )
+            raise cursor.error(f"name {shown(info.name)} of tensor {number}", "a duplicate", "names must be unique")
         infos[info.name] = info
     data_start = -(-cursor.position // alignment) * alignment
     _check_extents(cursor, infos.values(), data_start)

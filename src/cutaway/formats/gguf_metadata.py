@@ -121,9 +121,7 @@ class StringArray(Sequence[str]):
 
 
 # A nested array is a tuple of arrays.
-MetadataValue: TypeAlias = (
-    bool | int | float | str | npt.NDArray[Any] | StringArray | tuple["MetadataValue", ...]
-)
+MetadataValue: TypeAlias = bool | int | float | str | npt.NDArray[Any] | StringArray | tuple["MetadataValue", ...]
 
 
 class MetadataReader:
@@ -177,9 +175,7 @@ class MetadataReader:
             return self._strings(count, field)
         if element_type == ValueType.ARRAY:
             if depth == MAX_ARRAY_DEPTH:
-                raise cursor.error(
-                    field, "an array nested deeper", f"at most {MAX_ARRAY_DEPTH} levels are allowed"
-                )
+                raise cursor.error(field, "an array nested deeper", f"at most {MAX_ARRAY_DEPTH} levels are allowed")
             allowed = MAX_NESTED_ARRAYS - self._nested_arrays
             cursor.check_count(f"number of elements of {field}", count, _MIN_ARRAY_BYTES, allowed)
             self._nested_arrays += count

@@ -1,7 +1,7 @@
 """The KV cache: a pool of pages, each a whole number of sub-tiles of 16 positions.
 
-In: a model's sizes, the number and length of pages, the data type. Out: the arrays, and the record by which compiled code reads them.
-A page table entry names a page; "contiguous" is a page as long as a context.
+In: a model's sizes, the number and length of pages, the data type. Out: the arrays, and the record by which compiled
+code reads them. A page table entry names a page; "contiguous" is a page as long as a context.
 """
 
 from dataclasses import dataclass
@@ -34,13 +34,9 @@ class KVPool:
 def allocate_kv_pool(config: ModelConfig, num_pages: int, page_length: int, data_type: str = "f16") -> KVPool:
     """A pool of zeroed pages. page_length: positions, a multiple of 16; data_type: "f16" or "f32"."""
     if page_length < 1 or page_length % SUBTILE != 0:
-        raise InvalidRequestError(
-            f"page_length is {page_length}; it must be a multiple of {SUBTILE}.", "page_length"
-        )
+        raise InvalidRequestError(f"page_length is {page_length}; it must be a multiple of {SUBTILE}.", "page_length")
     if data_type not in KV_FORMATS:
-        raise InvalidRequestError(
-            f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype"
-        )
+        raise InvalidRequestError(f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype")
     layout = KV_FORMATS[data_type]
     subtiles = num_pages * page_length // SUBTILE
     dtype = np.dtype(np.float16 if layout.element_bytes == 2 else np.float32)

@@ -14,10 +14,10 @@ from cutaway.ops.cpu.arrays import Activation, AttentionScratch
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
 
-def allocate_workspace(
-    dimensions: Mapping[str, int], float_type: type[np.floating[Any]] = np.float32
-) -> Workspace:
-    """All buffers, zeroed. With float64 (the reference run), every buffer is float64: its activations are not quantised."""
+def allocate_workspace(dimensions: Mapping[str, int], float_type: type[np.floating[Any]] = np.float32) -> Workspace:
+    """All buffers, zeroed. With float64 (the reference run), every buffer is float64: its activations are not
+    quantised.
+    """
 
     def buffer(row: Row) -> "np.ndarray[Any, Any]":
         shape = row.size(dimensions)

@@ -13,7 +13,7 @@ from cutaway.ops.cpu.attention import RUN_LENGTH
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of one sequence that go through the forward together: a chunk of a prompt, or one new token."""
+    """Consecutive tokens of one sequence that go through the forward together: a prompt chunk, or one new token."""
 
     start: int  # position of the first
     tokens: Sequence[int]
@@ -22,7 +22,9 @@ class Piece(NamedTuple):
 
 
 def runs_of(first: int, start: int, count: int) -> list[tuple[int, int]]:
-    """Cut ``count`` tokens from position ``start`` at multiples of RUN_LENGTH; (first token's row, number of tokens) each."""
+    """Cut ``count`` tokens from position ``start`` at multiples of RUN_LENGTH; (first token's row, number of tokens)
+    each.
+    """
     runs, done = [], 0
     while done < count:
         length = min(count - done, RUN_LENGTH - (start + done) % RUN_LENGTH)

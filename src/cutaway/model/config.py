@@ -1,6 +1,7 @@
 """What a model is, in numbers: read from a file's metadata through the description of its family.
 
-In: a GGUF's metadata. Out: a ``ModelConfig``. No value is invented: what the forward needs and the file lacks is an error.
+In: a GGUF's metadata. Out: a ``ModelConfig``. No value is invented: what the forward needs and the file lacks is an
+error.
 """
 
 from collections.abc import Mapping
@@ -98,11 +99,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
             f"{gguf.path}: the tensor 'token_embd.weight' [V, D] is missing. The file is incomplete; fetch it again."
         )
     width, heads = size("embedding_length"), size("attention.head_count")
-    kv_heads = (
-        size("attention.head_count_kv")
-        if f"{architecture}.attention.head_count_kv" in gguf.metadata
-        else heads
-    )
+    kv_heads = size("attention.head_count_kv") if f"{architecture}.attention.head_count_kv" in gguf.metadata else heads
     has_key_length = f"{architecture}.attention.key_length" in gguf.metadata
     head_dim = size("attention.key_length") if has_key_length else width // heads
     config = ModelConfig(

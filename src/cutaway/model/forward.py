@@ -1,7 +1,7 @@
 """The forward: token ids of a ragged batch in, logits of the wanted rows out. This is the whole computation of a step.
 
-It is written once, over the operations named in the import below, which are looked up among this module's globals. There are
-four ways to run it, and they differ in nothing but that table:
+It is written once, over the operations named in the import below, which are looked up among this module's globals.
+There are four ways to run it, and they differ in nothing but that table:
 
     closed      ``forward_compiled``: one compiled function over all layers, without the GIL
     timed       ``forward_timed``: the same, its taps bound to the cycle counter
@@ -38,7 +38,8 @@ from cutaway.ops.kernel_cache import jit
 def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace) -> None:
     """One step: logits of ``batch.output_rows`` into ``work.logits[:O]``; keys and values of all T tokens into ``kv``.
 
-    Dimensions: T tokens, O output rows, D model width, H query heads, Hkv key/value heads of Dh, F feed-forward width, V vocabulary.
+    Dimensions: T tokens, O output rows, D model width, H query heads, Hkv key/value heads of Dh, F feed-forward width,
+    V vocabulary.
     """
     T, O = batch.tokens.shape[0], batch.output_rows.shape[0]
     H, Hkv, Dh = model.num_heads, model.num_kv_heads, model.head_dim

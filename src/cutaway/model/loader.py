@@ -1,7 +1,7 @@
 """From a file to a model that can run: weights checked against the shape table and repacked into tiles.
 
-In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into. Source pages are
-given back to the system as they are repacked.
+In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into.
+Source pages are given back to the system as they are repacked.
 """
 
 from collections.abc import Iterable
@@ -64,7 +64,8 @@ def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
         if names:
             shown = "; ".join(names[:5]) + (f"; and {len(names) - 5} more" if len(names) > 5 else "")
             raise ModelFileError(
-                f"{gguf.path}: {len(names)} tensors are {title}: {shown}. The file is incomplete or of another family; fetch it again."
+                f"{gguf.path}: {len(names)} tensors are {title}: {shown}. The file is incomplete or of another family; "
+                "fetch it again."
             )
 
 
@@ -74,8 +75,8 @@ def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
         return TILE_FORMATS[tensor.block_type.name]
     except KeyError:
         raise ModelFileError(
-            f"{gguf.path}: the matrix {tensor.name!r} has the block type {tensor.block_type.name}; there are kernels for "
-            f"{', '.join(TILE_FORMATS)}. Use a file in one of these."
+            f"{gguf.path}: the matrix {tensor.name!r} has the block type {tensor.block_type.name}; there are kernels "
+            f"for {', '.join(TILE_FORMATS)}. Use a file in one of these."
         ) from None
 
 
@@ -95,7 +96,9 @@ def model_kernels(formats: Iterable[str]) -> list[Kernel]:
 
 
 def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
-    """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough memory."""
+    """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough
+    memory.
+    """
     config = read_config(gguf)
     check_tensors(gguf, config)
     matrices = [name for name, tensor in gguf.tensors.items() if len(tensor.shape) == 2]
@@ -130,9 +133,7 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
     record = Model(
         embedding=weights[embedding : embedding + 1].copy(),
         layers=weights[layers],
-        attention_norm=np.stack(
-            [_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]
-        ),
+        attention_norm=np.stack([_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
         ffn_norm=np.stack([_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
         output_norm=_vector(gguf, "output_norm.weight"),
         head=weights[head : head + 1].copy(),

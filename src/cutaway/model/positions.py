@@ -1,7 +1,7 @@
 """Inverse frequencies of rotary positions (Su et al. 2021): base^(-2i/Dh) for each pair i.
 
-In: the base and the head dimension. Out: float64 [Dh/2], computed in decimal arithmetic with 40 digits, since libm's pow differs
-between machines in its last bit.
+In: the base and the head dimension. Out: float64 [Dh/2], computed in decimal arithmetic with 40 digits, since libm's
+pow differs between machines in its last bit.
 """
 
 import decimal

@@ -1,6 +1,7 @@
 """The records that the forward is handed: the model's weights and sizes, and the workspace.
 
-They are plain named tuples of arrays and numbers, so that the same forward can be compiled, run by CPython, or run in float64.
+They are plain named tuples of arrays and numbers, so that the same forward can be compiled, run by CPython, or run in
+float64.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from cutaway.ops.cpu.arrays import Activation, AttentionScratch, Doubles, Floats
 
 
 class Model(NamedTuple):
-    """Weights and sizes. A weight is a record ``ops.cpu.tiles.WEIGHT``; in the reference run, an object with dense float64.
+    """Weights and sizes. A weight is a record ``ops.cpu.tiles.WEIGHT``; in the reference run, an object with dense
+    float64.
 
     What differs between families is data here, read at run time.
     """

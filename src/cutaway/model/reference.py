@@ -1,6 +1,7 @@
 """A model for the reference run: the same file, dequantised.
 
-In: an open GGUF. Out: a ``Model`` record whose weights are ``DenseWeight`` objects; each matrix is dequantised when it is read.
+In: an open GGUF. Out: a ``Model`` record whose weights are ``DenseWeight`` objects; each matrix is dequantised when it
+is read.
 """
 
 from typing import Any
@@ -35,7 +36,7 @@ def load_reference(gguf: GGUFFile) -> tuple[ModelConfig, Model]:
         tensor = gguf.tensors[name]
         return DenseWeight(dequantize(tensor.block_type, tensor.data), None)
 
-    def vector(name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    def vector(name: str) -> Any:
         tensor = gguf.tensors[name]
         return dequantize(tensor.block_type, tensor.data).astype(np.float64)
 
@@ -45,9 +46,9 @@ def load_reference(gguf: GGUFFile) -> tuple[ModelConfig, Model]:
     record = Model(
         embedding=_weights([embedding], (1,)),
         layers=_weights(layers, (config.num_layers, len(LAYER_MATRICES))),
-        attention_norm=np.stack([vector(f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),  # type: ignore[arg-type]
-        ffn_norm=np.stack([vector(f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),  # type: ignore[arg-type]
-        output_norm=vector("output_norm.weight"),  # type: ignore[arg-type]
+        attention_norm=np.stack([vector(f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
+        ffn_norm=np.stack([vector(f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
+        output_norm=vector("output_norm.weight"),
         head=_weights([head], (1,)),
         inverse_frequencies=inverse_frequencies(config.rope_base, config.head_dim),
         num_layers=config.num_layers,

@@ -1,8 +1,8 @@
 """The shape table: every dimension, weight and buffer of a model, each shape in terms of the named dimensions.
 
-In: a model's config and the limits of the engine (tokens a step, rows of logits, threads, context). Out: rows with symbolic and
-actual shapes and bytes. The loader checks the file against it, the workspace is allocated from it, the open run checks what each
-operation wrote against it, and ``cutaway shapes`` prints it.
+In: a model's config and the limits of the engine (tokens a step, rows of logits, threads, context). Out: rows with
+symbolic and actual shapes and bytes. The loader checks the file against it, the workspace is allocated from it, the
+open run checks what each operation wrote against it, and ``cutaway shapes`` prints it.
 """
 
 import math
@@ -66,13 +66,13 @@ class Row:
 
 
 def evaluate(entry: str, dimensions: Mapping[str, int]) -> int:
-    """The value of a symbolic extent: products of names and numbers with sums and exact quotients, ``"H·Dh+2·Hkv·Dh"``, ``"K/32"``."""
+    """The value of a symbolic extent: products of names and numbers with sums and exact quotients,
+    ``"H·Dh+2·Hkv·Dh"``, ``"K/32"``.
+    """
 
     def product(term: str) -> int:
         numerator, _, denominator = term.partition("/")
-        value = math.prod(
-            int(factor) if factor.isdigit() else dimensions[factor] for factor in numerator.split("·")
-        )
+        value = math.prod(int(factor) if factor.isdigit() else dimensions[factor] for factor in numerator.split("·"))
         return value // int(denominator) if denominator else value
 
     return sum(product(term) for term in entry.split("+"))

@@ -1,10 +1,12 @@
 """The decorators that compile kernels, and the cache on disk that keeps what they compiled.
 
-In: Python functions. Out: ``jit`` gives a function that runs without the GIL; ``kernel_address`` gives the address of a C
-function. Compiled code is kept in the user's cache folder, one file a signature, written under another name and then renamed, so
-that several processes may compile at once. The folder's name is a stamp over all that the code depends on.
+In: Python functions. Out: ``jit`` gives a function that runs without the GIL; ``kernel_address`` gives the address of
+a C function. Compiled code is kept in the user's cache folder, one file a signature, written under another name and
+then renamed, so that several processes may compile at once. The folder's name is a stamp over all that the code
+depends on.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -22,7 +24,7 @@ from typing import Any, Final, TypeVar, cast
 import llvmlite
 import numba
 import numpy
-from numba.core import types
+from numba.core import serialize, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.ccallback import CFunc
 
@@ -35,7 +37,6 @@ COMPILED_FOLDERS: Final = ("ops", "model", "memory", "sampling")
 """The folders of the package whose sources may end up in compiled code."""
 
 STALE_AFTER_DAYS: Final = 30
-OPTIONS: Final = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
 @functools.cache
@@ -45,9 +46,7 @@ def stamp() -> str:
     package = Path(__file__).parent.parent
     for folder in COMPILED_FOLDERS:
         for source in sorted((package / folder).rglob("*.py")):
-            digest.update(
-                source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0"
-            )
+            digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
     digest.update(repr((versions, LOWERING, processor_name(), sorted(processor_features()))).encode())
     return digest.hexdigest()[:20]
@@ -55,7 +54,9 @@ def stamp() -> str:
 
 @functools.cache
 def cache_folder() -> Path:
-    """The folder for this stamp, made if need be; a temporary one, with a warning, where the user's cache can't be written."""
+    """The folder for this stamp, made if need be; a temporary one, with a warning, where the user's cache can't be
+    written.
+    """
     folder = kernels_dir() / stamp()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,12 +102,15 @@ class _Locator:
         return self._disambiguator
 
 
-class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Locator,)
+class _KernelCacheImpl(CompileResultCacheImpl):
+    _locator_classes: Any = (_Locator,)
 
 
 class _KernelFiles:
-    """One file for each signature. Numba's own index file can mix up two signatures when two processes write at once."""
+    """One file for each signature: a SHA-256, then what it is the digest of.
+
+    Numba's own index file can mix up two signatures when two processes write at once; a damaged file would run.
+    """
 
     def __init__(self, folder: str, base: str) -> None:
         self._folder, self._base = Path(folder), base
@@ -115,36 +119,41 @@ class _KernelFiles:
         return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
 
     def load(self, key: Any) -> Any:
+        """What was saved under the key, or None: a missing or damaged file is compiled anew and replaced."""
         try:
-            return pickle.loads(self._path(key).read_bytes())  # our own cache folder, never a downloaded file
-        except FileNotFoundError:
+            content = self._path(key).read_bytes()
+        except OSError:
             return None
-        except (pickle.UnpicklingError, EOFError, OSError):
-            return None  # a damaged file is compiled anew and replaced
+        digest, data = content[:32], content[32:]
+        return pickle.loads(data) if hashlib.sha256(data).digest() == digest else None
 
     def save(self, key: Any, data: Any) -> None:
+        """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
         path = self._path(key)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        serialized: bytes = serialize.dumps(data)  # type: ignore[no-untyped-call]
         try:
-            temporary.write_bytes(numba.core.serialize.dumps(data))
+            temporary.write_bytes(hashlib.sha256(serialized).digest() + serialized)
             temporary.replace(path)
         except OSError:
-            temporary.unlink(missing_ok=True)  # disk full or read-only: the kernel lives in memory only
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """Numba's cache of one function, with our folder and our files."""
 
     _impl_class = _KernelCacheImpl
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._cache_file = _KernelFiles(self._cache_path, self._impl.filename_base)
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        files: Any = _KernelFiles(self._cache_path, self._impl.filename_base)
+        self._cache_file = files
 
 
 def jit(function: _Function) -> _Function:
     """Compile a function when it is first called with arguments of new types; it runs without the GIL."""
-    dispatcher = numba.njit(**OPTIONS)(function)
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
     dispatcher._cache = KernelCache(function)
     return cast(_Function, dispatcher)
 
@@ -162,11 +171,10 @@ class Kernel:
         self.__doc__ = function.__doc__
 
     @functools.cached_property
-    def _compiled(self) -> CFunc:
+    def _compiled(self) -> Any:
         count = len(inspect.signature(self.function).parameters)
-        compiled = CFunc(
-            self.function, ((types.int64,) * count, types.void), {}, {"nopython": True, **_KERNEL_OPTIONS}
-        )
+        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+        compiled: Any = CFunc(self.function, ((types.int64,) * count, types.void), {}, options)
         compiled._cache = KernelCache(self.function)
         compiled.compile()
         return compiled
@@ -175,9 +183,6 @@ class Kernel:
     def address(self) -> int:
         """The address of the compiled C function; it stays valid as long as this object lives."""
         return int(self._compiled.address)
-
-
-_KERNEL_OPTIONS: Final = {"error_model": "numpy", "boundscheck": False}
 
 
 def kernel(function: Callable[..., None]) -> Kernel:

@@ -1,7 +1,8 @@
 """The operations in NumPy float64 on dequantised weights: the definition of right, written to be obvious, not fast.
 
-In and out: the same arguments as the compiled operations, but with float64 buffers, ``DenseWeight`` objects in the place of weight
-records, and a ``ReferenceKV`` in the place of the cache's addresses. ``quantize_rows`` keeps the numbers as they are.
+In and out: the same arguments as the compiled operations, but with float64 buffers, ``DenseWeight`` objects in the
+place of weight records, and a ``ReferenceKV`` in the place of the cache's addresses. ``quantize_rows`` keeps the
+numbers as they are.
 """
 
 from collections.abc import Mapping
@@ -73,9 +74,7 @@ def rope(team: Any, qkv: Array, angles: Array, num_heads: int, head_dim: int, in
     """Turn each pair (a, b) of the first heads by its angle."""
     heads = qkv[:, : num_heads * head_dim].reshape(len(qkv), num_heads, head_dim)
     first, second = (
-        (slice(0, None, 2), slice(1, None, 2))
-        if interleaved
-        else (slice(0, head_dim // 2), slice(head_dim // 2, None))
+        (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, head_dim // 2), slice(head_dim // 2, None))
     )
     a, b = heads[..., first].copy(), heads[..., second].copy()
     cosine, sine = angles[:, None, 0::2], angles[:, None, 1::2]

@@ -1,8 +1,9 @@
 """The operations of the forward, compiled by Numba: the table that ``model.forward`` is written over.
 
-In: a team's member, arrays and records. Out: arrays, written in place. Each operation is collective: every thread of the team
-calls it with the same arguments, takes work items, and leaves by a barrier. Each output element has one fixed order of
-floating-point operations, which depends neither on the number of rows, nor on the threads, nor on how the work was split.
+In: a team's member, arrays and records. Out: arrays, written in place. Each operation is collective: every thread of
+the team calls it with the same arguments, takes work items, and leaves by a barrier. Each output element has one fixed
+order of floating-point operations, which depends neither on the number of rows, nor on the threads, nor on how the
+work was split.
 """
 
 from cutaway.ops.cpu.activation import silu_mul

@@ -1,14 +1,17 @@
 """Attention, one algorithm for decoding, prefill and recomputation: tiles on an absolute grid, merged by a fixed tree.
 
-In: rotated queries, the KV cache, the batch. Out: for each token and head Σ softmax(q·k / √Dh) · v over the positions up to its own.
+In: rotated queries, the KV cache, the batch. Out: for each token and head Σ softmax(q·k / √Dh) · v over the positions
+up to its own.
 
-The context of a query is cut at multiples of 64 positions. Each tile gives a partial (m, l, o): the greatest score, the sum of
-e^(score - m), and the sum of e^(score - m) · v, each in one fixed order. Partials are merged in the binary tree over tile numbers,
+The context of a query is cut at multiples of 64 positions. Each tile gives a partial (m, l, o): the greatest score,
+the sum of e^(score - m), and the sum of e^(score - m) · v, each in one fixed order. Partials are merged in the binary
+tree over tile numbers,
 
     merge (m₁, l₁, o₁), (m₂, l₂, o₂):   m = max(m₁, m₂),  l = l₁·e^(m₁-m) + l₂·e^(m₂-m),  o likewise
 
-which is a function of the position alone. So the result has the same bits whoever computes it with whatever neighbours, and a
-long context can be split over the team at any subtree. (Online softmax: Milakov and Gimelshein 2018; split: Dao et al. 2023.)
+which is a function of the position alone. So the result has the same bits whoever computes it with whatever
+neighbours, and a long context can be split over the team at any subtree. (Online softmax: Milakov and Gimelshein 2018;
+split: Dao et al. 2023.)
 
 A work item is a run of queries × the query heads that share a KV head: its rows read each key and value once.
 """
@@ -145,7 +148,9 @@ def _copy_partial(source: int, target: int, rows: int, head_dim: int) -> None:
 
 @jit
 def _push(stack: int, top: int, number: int, slot_bytes: int, rows: int, head_dim: int) -> int:
-    """The partial of leaf ``number`` lies at the top of the stack: merge all subtrees that it completes. Returns the new top."""
+    """The partial of leaf ``number`` lies at the top of the stack: merge all subtrees that it completes. Returns the
+    new top.
+    """
     while number & 1:
         _merge(stack + (top - 1) * slot_bytes, stack + top * slot_bytes, rows, head_dim)
         top -= 1
@@ -176,7 +181,7 @@ def _attend_tile(
     scores: int,
     partial: int,
 ) -> None:
-    """The partial of one tile for a run of queries that starts at ``position``; rows are queries × heads of the group."""
+    """The partial of one tile for a run of queries from ``position``; rows are queries × heads of the group."""
     rows = num_queries * group
     if rows > 1:
         rows = (rows + QUERY_BLOCK - 1) // QUERY_BLOCK * QUERY_BLOCK
@@ -187,9 +192,7 @@ def _attend_tile(
         keys = kv.keys + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
         _scores(kv, keys, queries, rows, head_dim, scores + 64 * j)
     for r in range(rows):
-        query = min(
-            num_queries - 1, r // group
-        )  # rows that only fill up the last block do as the last query does
+        query = min(num_queries - 1, r // group)  # rows that only fill up the last block do as the last query does
         num_valid = min(TILE, position + query + 1 - first_position)
         o = partial + r * stride
         _softmax_row(scores + 4 * TILE * r, num_valid, o + 4 * head_dim, o + 4 * head_dim + 64)
@@ -199,8 +202,9 @@ def _attend_tile(
     for j in range((most_valid + SUBTILE - 1) // SUBTILE):
         values = kv.values + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
         for r in range(0, rows, step):
-            # All rows of a block share the tokens that the first may attend; what later queries may attend beyond comes after,
-            # row by row: a weight of 0 is not enough, since 0 · NaN would leak from a slot that nobody wrote yet.
+            # All rows of a block share the tokens that the first may attend; what later queries may attend beyond
+            # comes after, row by row: a weight of 0 is not enough, since 0 · NaN would leak from a slot that nobody
+            # wrote yet.
             shared = min(
                 SUBTILE,
                 max(0, position + min(num_queries - 1, r // group) + 1 - first_position - SUBTILE * j),
@@ -240,18 +244,12 @@ def _gather_queries(
 
 
 @jit
-def _write_out(
-    partial: int, first: int, num_queries: int, head: int, group: int, head_dim: int, out: Floats
-) -> None:
+def _write_out(partial: int, first: int, num_queries: int, head: int, group: int, head_dim: int, out: Floats) -> None:
     """out = o / l."""
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     for r in range(num_queries * group):
         source = partial + r * stride
-        target = (
-            out.ctypes.data
-            + (first + r // group) * out.strides[0]
-            + 4 * head_dim * (head * group + r % group)
-        )
+        target = out.ctypes.data + (first + r // group) * out.strides[0] + 4 * head_dim * (head * group + r % group)
         reciprocal = div(splat(_ONE), load(source + 4 * head_dim + 64))
         for i in range(0, 4 * head_dim, 64):
             store(target + i, mul(load(source + i), reciprocal))
@@ -272,8 +270,8 @@ def attention(
 ) -> None:
     """out[t] = the attention of token t over its sequence's positions 0 … position[t], all heads.
 
-    qkv: [T, (H + 2 Hkv) · Dh] with rotated queries, out: [T, H · Dh] float32. Dh is a multiple of 16. This step's keys and values
-    are in the cache already.
+    qkv: [T, (H + 2 Hkv) · Dh] with rotated queries, out: [T, H · Dh] float32. Dh is a multiple of 16. This step's keys
+    and values are in the cache already.
     """
     group = num_heads // num_kv_heads
     num_runs = batch.runs.shape[0]

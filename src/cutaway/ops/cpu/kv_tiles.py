@@ -1,7 +1,8 @@
-"""Keys and values in memory: the layout of a sub-tile, and the kernels that write and read one, for float16 and float32.
+"""Keys and values in memory: the layout of a sub-tile, and the kernels that write and read one, for float16 and
+float32.
 
-In: one token's key and value heads; then queries, or attention weights. Out: sub-tiles of 16 tokens; scores, or weighted sums of
-values. For one KV head a sub-tile is
+In: one token's key and value heads; then queries, or attention weights. Out: sub-tiles of 16 tokens; scores, or
+weighted sums of values. For one KV head a sub-tile is
 
     keys   [Dh][16 tokens]     a lane is a token: a query's scores for 16 tokens need no sum over lanes
     values [16 tokens][Dh]     a lane is a dimension
@@ -121,7 +122,9 @@ def _write(
     column_bytes = SUBTILE * element_bytes
 
     def write(key: int, value: int, head_dim: int, keys: int, values: int) -> None:
-        """Write one token's key down a column at ``keys`` and its value along a row at ``values``; both are float32 [Dh]."""
+        """Write one token's key down a column at ``keys`` and its value along a row at ``values``; both are float32
+        [Dh].
+        """
         for i in range(head_dim):
             store_one(keys + i * column_bytes, load_scalar(key + 4 * i))
         for i in range(0, head_dim, SUBTILE):

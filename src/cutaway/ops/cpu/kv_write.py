@@ -33,9 +33,7 @@ def kv_write(
     while t < qkv.shape[0]:
         position = batch.positions[t]
         subtile, slot = position // SUBTILE, position % SUBTILE
-        base = (
-            layer * kv.layer_bytes + subtile_index(batch, kv, batch.sequences[t], subtile) * kv.subtile_bytes
-        )
+        base = layer * kv.layer_bytes + subtile_index(batch, kv, batch.sequences[t], subtile) * kv.subtile_bytes
         row = qkv.ctypes.data + t * qkv.strides[0]
         for head in range(num_kv_heads):
             target = base + head * kv.head_bytes

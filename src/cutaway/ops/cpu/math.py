@@ -1,8 +1,9 @@
 """Elementary functions as polynomials: exp, log, sine and cosine, the same bits on every machine.
 
-In and out: ``Rows`` of float32 (exp, log), float64 scalars (sine and cosine of positions). libm and NumPy are not used, since
-their results differ between versions and processors. Coefficients are those of the Cephes library (S. Moshier, public domain);
-the reduction and the order of evaluation, written out here, are part of the numerical contract.
+In and out: ``Rows`` of float32 (exp, log), float64 scalars (sine and cosine of positions). libm and NumPy are not
+used, since their results differ between versions and processors. Coefficients are those of the Cephes library (S.
+Moshier, public domain); the reduction and the order of evaluation, written out here, are part of the numerical
+contract.
 """
 
 import math

@@ -1,6 +1,7 @@
 """The matrix product: rows of int8 activations times weight matrices in tiles.
 
-In: one or several weight records whose outputs stand side by side (Q, K and V; gate and up), quantised rows. Out: float32 rows.
+In: one or several weight records whose outputs stand side by side (Q, K and V; gate and up), quantised rows. Out:
+float32 rows.
 """
 
 from typing import Any, Final
@@ -12,7 +13,9 @@ from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd.processor import call_kernel
 
 ROWS_IN_CACHE: Final = 64
-"""Rows of activations that are multiplied with a group of tiles before the next ones: 64 rows of 1,536 bytes stay in L2."""
+"""Rows of activations that are multiplied with a group of tiles before the next ones: 64 rows of 1,536 bytes stay in
+L2.
+"""
 ITEMS_PER_MEMBER: Final = 8  # enough that a slow member can leave work to others
 MOST_TILES: Final = 8  # tiles of a work item
 
@@ -52,9 +55,9 @@ def _multiply_tile(
 def matmul(team: Team, weights: Any, activation: Activation, out: Floats) -> None:
     """out[:, segment k] = x @ weights[k].T + bias for each segment k.
 
-    weights: [S] records ``tiles.WEIGHT`` of K columns; activation: T quantised rows of at least K; out: [T, Σ rows] float32. All
-    segments but the last have a multiple of 16 rows; a last partial tile writes up to a multiple of 16 columns, which out's
-    row stride must leave room for.
+    weights: [S] records ``tiles.WEIGHT`` of K columns; activation: T quantised rows of at least K; out: [T, Σ rows]
+    float32. All segments but the last have a multiple of 16 rows; a last partial tile writes up to a multiple of 16
+    columns, which out's row stride must leave room for.
     """
     T = out.shape[0]
     num_tiles = 0
@@ -71,8 +74,6 @@ def matmul(team: Team, weights: Any, activation: Activation, out: Floats) -> Non
                     tile -= (weights[segment].rows + TILE_ROWS - 1) // TILE_ROWS
                     column += weights[segment].rows
                     segment += 1
-                _multiply_tile(
-                    weights[segment], tile, activation, first, min(T, first + ROWS_IN_CACHE), out, column
-                )
+                _multiply_tile(weights[segment], tile, activation, first, min(T, first + ROWS_IN_CACHE), out, column)
         item = take(team, num_items)
     barrier(team)

@@ -1,7 +1,7 @@
 """One block of memory for everything that a step streams through: huge pages where the system has them.
 
-In: how many bytes. Out: an arena that hands out aligned pieces of it. The mapping is private (a shared one gets no huge pages) and
-anonymous; huge pages save the address translations that would otherwise bound the streaming speed.
+In: how many bytes. Out: an arena that hands out aligned pieces of it. The mapping is private (a shared one gets no
+huge pages) and anonymous; huge pages save the address translations that would otherwise bound the streaming speed.
 """
 
 import mmap
@@ -23,8 +23,8 @@ class Arena:
             self._map = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise CapacityError(
-                f"{size:,} bytes of memory were refused by the system ({error.strerror}). Use a smaller model or context, "
-                "or free memory."
+                f"{size:,} bytes of memory were refused by the system ({error.strerror}). Use a smaller model or "
+                "context, or free memory."
             ) from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)

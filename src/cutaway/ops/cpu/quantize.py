@@ -25,7 +25,9 @@ from cutaway.ops.simd import (
 
 @jit
 def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
-    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros has scale 0. K is a multiple of 32."""
+    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros has scale 0. K is a multiple of
+    32.
+    """
     blocks = x.shape[1] // 32
     chunks = (blocks + 15) // 16  # an item is 16 blocks of a row: enough to be worth sharing
     item = team.rank

@@ -1,6 +1,7 @@
 """Rotary position embedding (Su et al. 2021), in both layouts of pairs.
 
-In: positions and inverse frequencies; then q and k heads. Out: a table of cosines and sines; then the heads, rotated in place.
+In: positions and inverse frequencies; then q and k heads. Out: a table of cosines and sines; then the heads, rotated
+in place.
 """
 
 import numpy as np

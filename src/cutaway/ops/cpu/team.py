@@ -1,8 +1,8 @@
 """A team: the threads that run one step together, seen from inside compiled code.
 
-In: a ``Team`` record, the same for all its members but for the rank. Out: work items from ``take``, each given to exactly one
-member, and ``barrier``, behind which all members see what all wrote before it. The shared words lie in one block of memory, each
-on a cache line of its own: arrivals, generation, then a work counter for each member.
+In: a ``Team`` record, the same for all its members but for the rank. Out: work items from ``take``, each given to
+exactly one member, and ``barrier``, behind which all members see what all wrote before it. The shared words lie in one
+block of memory, each on a cache line of its own: arrivals, generation, then a work counter for each member.
 """
 
 from typing import Final, NamedTuple
@@ -16,7 +16,9 @@ from cutaway.ops.simd.processor import atomic_add, atomic_load, atomic_store, pa
 CACHE_LINE: Final = 64
 ARRIVALS, GENERATION, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE  # byte offsets in the shared block
 SPINS: Final = 2000
-"""Pauses of a waiting member before it gives its core away: about 50 µs, more than any balanced operation of a decode step."""
+"""Pauses of a waiting member before it gives its core away: about 50 µs, more than any balanced operation of a decode
+step.
+"""
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 

@@ -1,8 +1,9 @@
-"""A team's threads, seen from Python: ordinary threads that each call the same compiled function and meet in its barriers.
+"""A team's threads, seen from Python: ordinary threads that each call the same compiled function and meet in its
+barriers.
 
-In: how many threads, then for each step a function and its arguments. Out: the step, done. Between steps the threads wait without
-using the processor. Each member runs in the floating-point environment that the contract of same bits names, and restores the
-caller's.
+In: how many threads, then for each step a function and its arguments. Out: the step, done. Between steps the threads
+wait without using the processor. Each member runs in the floating-point environment that the contract of same bits
+names, and restores the caller's.
 """
 
 import queue
@@ -27,7 +28,9 @@ def _set_float_environment(state: int) -> int:
 
 
 class float_environment:  # noqa: N801  (a context manager, used like a function)
-    """``with float_environment(): …``: round to nearest even, denormals kept, in this thread; then the caller's state again."""
+    """``with float_environment(): …``: round to nearest even, denormals kept, in this thread; then the caller's state
+    again.
+    """
 
     def __enter__(self) -> None:
         self._state = _set_float_environment(DEFAULT_MXCSR)
@@ -54,9 +57,7 @@ class ThreadTeam:
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         for rank in range(1, size):
             inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            thread = threading.Thread(
-                target=self._serve, args=(inbox, self._done), name=f"cutaway-{rank}", daemon=True
-            )
+            thread = threading.Thread(target=self._serve, args=(inbox, self._done), name=f"cutaway-{rank}", daemon=True)
             thread.start()
             self._inboxes.append(inbox)
 
@@ -90,7 +91,8 @@ class ThreadTeam:
     ) -> None:
         """Every member calls ``function(member, *arguments)``; returns when all have.
 
-        ``function`` is compiled code that has run before, so that no member can fail while the others wait in a barrier.
+        ``function`` is compiled code that has run before, so that no member can fail while the others wait in a
+        barrier.
         """
         with self._lock:
             own, *others = self.members(clocks)

@@ -1,8 +1,9 @@
 """An explicit SIMD vocabulary for Numba: the words that the kernels of ``ops.cpu`` are written in.
 
-A value of type ``Rows(element, m)`` is m vectors held in registers, each of 16 float32, 16 int32 or 64 uint8 lanes. Every
-word is generic over m, so that one kernel source serves one row of activations or eight. The width of 16 lanes is part of the
-numerical contract: each lowering (AVX-512, AVX2) computes the same 16 lanes in the same order, and so gives the same bits.
+A value of type ``Rows(element, m)`` is m vectors held in registers, each of 16 float32, 16 int32 or 64 uint8 lanes.
+Every word is generic over m, so that one kernel source serves one row of activations or eight. The width of 16 lanes
+is part of the numerical contract: each lowering (AVX-512, AVX2) computes the same 16 lanes in the same order, and so
+gives the same bits.
 """
 
 from cutaway.ops.simd.arithmetic import (

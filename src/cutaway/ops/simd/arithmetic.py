@@ -1,7 +1,7 @@
 """Words that act lane by lane: float32 arithmetic, int32 and uint8 bit work, conversions.
 
-In and out: ``Rows`` values. Floating-point words are single IEEE operations (no contraction, no reassociation), so that the
-kernels alone decide the order of every rounding.
+In and out: ``Rows`` values. Floating-point words are single IEEE operations (no contraction, no reassociation), so
+that the kernels alone decide the order of every rounding.
 """
 
 from llvmlite import ir
@@ -19,9 +19,7 @@ div = elementwise("div", 2, "f32", "f32", lambda b, x, y: b.fdiv(x, y))
 fma = elementwise("fma", 3, "f32", "f32", lambda b, x, y, z: call_llvm(b, "llvm.fma.v16f32", x.type, x, y, z))
 sqrt = elementwise("sqrt", 1, "f32", "f32", lambda b, x: call_llvm(b, "llvm.sqrt.v16f32", x.type, x))
 absolute = elementwise("absolute", 1, "f32", "f32", lambda b, x: call_llvm(b, "llvm.fabs.v16f32", x.type, x))
-round_even = elementwise(
-    "round_even", 1, "f32", "f32", lambda b, x: call_llvm(b, "llvm.rint.v16f32", x.type, x)
-)
+round_even = elementwise("round_even", 1, "f32", "f32", lambda b, x: call_llvm(b, "llvm.rint.v16f32", x.type, x))
 
 
 def _greater(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -1,14 +1,14 @@
 """The integer dot product, the word on which the engine's speed rests, in its two lowerings.
 
-In: accumulators (m rows of 16 int32), one vector of 64 unsigned bytes (16 lanes of 4), and for each row 4 signed bytes in
-memory. Out: accumulator[r, lane] + Σ₄ unsigned[lane, i] · signed[r, i], exact in int32, hence the same on every processor.
+In: accumulators (m rows of 16 int32), one vector of 64 unsigned bytes (16 lanes of 4), and for each row 4 signed bytes
+in memory. Out: accumulator[r, lane] + Σ₄ unsigned[lane, i] · signed[r, i], exact in int32, hence the same on every
+processor.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.extending import intrinsic
 
 from cutaway.ops.simd.lowering import LOWERING
 from cutaway.ops.simd.rows import (
@@ -22,6 +22,7 @@ from cutaway.ops.simd.rows import (
     broadcast,
     call_llvm,
     constant,
+    intrinsic,
     load_at,
     pack,
     pick,
@@ -41,13 +42,11 @@ def _dot_avx512(
     return call_llvm(builder, "llvm.x86.avx512.vpdpbusd.512", VECTOR_I32, accumulator, weights, signed)
 
 
-def _dot_avx2(
-    builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, four: ir.Value, wide: bool
-) -> ir.Value:
+def _dot_avx2(builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, four: ir.Value, wide: bool) -> ir.Value:
     """pmaddubsw and pmaddwd on two halves.
 
-    pmaddubsw adds two products in saturating int16: exact for unsigned bytes up to 127 (2 · 127 · 128 < 2¹⁵), so bytes that
-    may be larger are split into their top bit and the rest, whose products are summed apart.
+    pmaddubsw adds two products in saturating int16: exact for unsigned bytes up to 127 (2 · 127 · 128 < 2¹⁵), so bytes
+    that may be larger are split into their top bit and the rest, whose products are summed apart.
     """
     signed = builder.bitcast(broadcast(builder, four, 8), _HALF_I8)
     ones = constant(_HALF_I16, 1)
@@ -76,9 +75,7 @@ def _dot(name: str, wide: bool) -> Any:
         if not (isinstance(accumulator, Rows) and accumulator.element == "i32"):
             return None
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             weights = builder.extract_value(values[1], 0)
             sums = []
             for row, total in enumerate(unpack(builder, values[0], accumulator.m)):

@@ -1,7 +1,7 @@
 """Words that cross lanes or fill them: constants, sums and maxima over the 16 lanes, masks by lane number.
 
-In: scalars or one-vector ``Rows``. Out: ``Rows`` or scalars. A sum over lanes is always the same tree, 16 → 8 → 4 → 2 → 1,
-lane i with lane i + half: part of the numerical contract.
+In: scalars or one-vector ``Rows``. Out: ``Rows`` or scalars. A sum over lanes is always the same tree, 16 → 8 → 4 → 2
+→ 1, lane i with lane i + half: part of the numerical contract.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from cutaway.ops.simd.rows import (
     FLOATS,
@@ -20,6 +19,7 @@ from cutaway.ops.simd.rows import (
     Rows,
     broadcast,
     constant,
+    intrinsic,
     pack,
     pick,
 )
@@ -31,9 +31,7 @@ def _filled(name: str, element: str) -> Any:
             return None
         rows = Rows(element, m.literal_value)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             return pack(builder, rows, [constant(rows.vector, 0)] * rows.m)
 
         return rows(m), codegen
@@ -49,9 +47,7 @@ zeros_int = _filled("zeros_int", "i32")
 @intrinsic
 def splat(typing_context: Any, x: Any) -> Any:
     """One float32 in all lanes."""
-    return FLOATS(types.float32), lambda context, b, signature, values: pack(
-        b, FLOATS, [broadcast(b, values[0])]
-    )
+    return FLOATS(types.float32), lambda context, b, signature, values: pack(b, FLOATS, [broadcast(b, values[0])])
 
 
 @intrinsic
@@ -67,16 +63,12 @@ def splat_int(typing_context: Any, x: Any) -> Any:
 @intrinsic
 def lane_index(typing_context: Any) -> Any:
     """0, 1, … 15."""
-    return INTS(), lambda context, b, signature, values: pack(
-        b, INTS, [ir.Constant(VECTOR_I32, list(range(LANES)))]
-    )
+    return INTS(), lambda context, b, signature, values: pack(b, INTS, [ir.Constant(VECTOR_I32, list(range(LANES)))])
 
 
 def _tree(name: str, element: str, combine: Callable[..., ir.Value], result: types.Type) -> Any:
     def word(typing_context: Any, x: Any) -> Any:
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             vector = builder.extract_value(values[0], 0)
             for half in (8, 4, 2, 1):
                 vector = combine(

@@ -5,25 +5,26 @@ In: the processor that Numba compiles for (the host, or the one that NUMBA_CPU_N
 """
 
 import platform
-from typing import Final
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 import numba
 
 from cutaway.errors import UnsupportedMachineError
 
+_NUMBA: Any = numba.config
 FLOOR = ("avx2", "fma", "f16c")
 AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
 
 
 def processor_name() -> str:
     """The name of the processor that kernels are compiled for, as LLVM spells it."""
-    return str(numba.config.CPU_NAME or llvm.get_host_cpu_name())
+    return str(_NUMBA.CPU_NAME or llvm.get_host_cpu_name())
 
 
 def processor_features() -> frozenset[str]:
     """The instruction sets that kernels may use. ``NUMBA_CPU_FEATURES`` ("+avx2,-avx512f") overrides the host's."""
-    override = numba.config.CPU_FEATURES
+    override = _NUMBA.CPU_FEATURES
     if override is not None:
         return frozenset(part[1:] for part in str(override).split(",") if part.startswith("+"))
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
@@ -36,12 +37,14 @@ def choose_lowering(machine: str, features: frozenset[str]) -> str:
     """
     if machine.lower() not in ("x86_64", "amd64"):
         raise UnsupportedMachineError(
-            f"this processor is {machine!r}; Cutaway's kernels exist for x86-64 with AVX2, FMA and F16C. Run it on such a machine."
+            f"this processor is {machine!r}; Cutaway's kernels exist for x86-64 with AVX2, FMA and F16C. "
+            "Run it on such a machine."
         )
     missing = [name for name in FLOOR if name not in features]
     if missing:
         raise UnsupportedMachineError(
-            f"this x86-64 processor lacks {', '.join(missing)}; the floor is x86-64-v3 (AVX2, FMA, F16C; Intel since 2013, AMD since 2015)."
+            f"this x86-64 processor lacks {', '.join(missing)}; the floor is x86-64-v3 (AVX2, FMA, F16C: "
+            "Intel since 2013, AMD since 2015). Run it on such a machine."
         )
     return "avx512" if all(name in features for name in AVX512) else "avx2"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from cutaway.ops.simd.rows import (
     BYTES,
@@ -26,6 +25,7 @@ from cutaway.ops.simd.rows import (
     Address,
     Rows,
     broadcast,
+    intrinsic,
     load_at,
     pack,
     row_address,
@@ -61,9 +61,7 @@ def load_uint8_scalar(typing_context: Any, address: Any) -> Any:
 @intrinsic
 def load_half_scalar(typing_context: Any, address: Any) -> Any:
     """One float16 as float32."""
-    return types.float32(Address), lambda context, b, signature, values: b.fpext(
-        load_at(b, values[0], F16), F32
-    )
+    return types.float32(Address), lambda context, b, signature, values: b.fpext(load_at(b, values[0], F16), F32)
 
 
 def _splat_rows(name: str, element: str, stored: ir.Type) -> Any:
@@ -72,12 +70,9 @@ def _splat_rows(name: str, element: str, stored: ir.Type) -> Any:
             return None
         rows = Rows(element, m.literal_value)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             scalars = [
-                load_at(builder, row_address(builder, values[0], values[1], row), stored, 4)
-                for row in range(rows.m)
+                load_at(builder, row_address(builder, values[0], values[1], row), stored, 4) for row in range(rows.m)
             ]
             return pack(builder, rows, [broadcast(builder, scalar) for scalar in scalars])
 
@@ -102,8 +97,7 @@ def load_rows(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
         vectors = [
-            load_at(builder, row_address(builder, values[0], values[1], row), VECTOR_F32, 4)
-            for row in range(rows.m)
+            load_at(builder, row_address(builder, values[0], values[1], row), VECTOR_F32, 4) for row in range(rows.m)
         ]
         return pack(builder, rows, vectors)
 
@@ -124,9 +118,7 @@ def store_rows(typing_context: Any, address: Any, stride: Any, rows: Any) -> Any
 
 def _storer(name: str, rows: Rows, convert: Callable[..., ir.Value] = lambda b, x: x) -> Any:
     def word(typing_context: Any, address: Any, x: Any) -> Any:
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             store_at(builder, convert(builder, builder.extract_value(values[1], 0)), values[0])
             return context.get_dummy_value()
 

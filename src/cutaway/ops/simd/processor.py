@@ -8,9 +8,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm
+from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm, intrinsic
 
 
 def _word_at(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -62,12 +61,16 @@ def cycles(typing_context: Any) -> Any:
 
 
 DEFAULT_MXCSR = 0x1F80
-"""Round to nearest even, denormals kept, all exceptions masked: the environment in which the contract of same bits holds."""
+"""Round to nearest even, denormals kept, all exceptions masked: the environment in which the contract of same bits
+holds.
+"""
 
 
 @intrinsic
 def set_float_environment(typing_context: Any, state: Any) -> Any:
-    """Set this thread's MXCSR; returns the old one. Rounding and flush-to-zero change bits, and callers may have set them."""
+    """Set this thread's MXCSR; returns the old one. Rounding and flush-to-zero change bits, and callers may have set
+    them.
+    """
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
         slot = cgutils.alloca_once(builder, I32)

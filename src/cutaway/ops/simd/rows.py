@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba import extending
 from numba.core import cgutils, types
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
+
+intrinsic: Any = extending.intrinsic
+"""Numba's decorator without its types: a word is called with the operands alone, not with the typing context."""
 
 LANES = 16
 
@@ -113,9 +117,7 @@ def elementwise(name: str, operands: int, element: str, result: str, emit: Calla
         m = max(argument.m for argument in arguments)
         out = Rows(result, m)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             columns = [
                 unpack(builder, value, argument.m) * (m if argument.m == 1 else 1)
                 for value, argument in zip(values, arguments, strict=True)

@@ -1,7 +1,7 @@
 """Weights in tiles: the layout in which the kernels read each block format, and the kernels themselves.
 
-In: a matrix in a file's block format. Out: tiles of 16 rows, exact to the file's values, and for each format the kernels that
-multiply a tile with one or several rows of activations and that decode a single row.
+In: a matrix in a file's block format. Out: tiles of 16 rows, exact to the file's values, and for each format the
+kernels that multiply a tile with one or several rows of activations and that decode a single row.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,7 @@ from cutaway.ops.cpu.tiles.q4_0 import Q4_0
 from cutaway.ops.cpu.tiles.q4_1 import Q4_1
 from cutaway.ops.cpu.tiles.q8_0 import Q8_0
 
-TILE_FORMATS: Final[Mapping[str, TileFormat]] = MappingProxyType(
-    {each.name: each for each in (Q4_0, Q4_1, Q8_0)}
-)
+TILE_FORMATS: Final[Mapping[str, TileFormat]] = MappingProxyType({each.name: each for each in (Q4_0, Q4_1, Q8_0)})
 """By the name of the block type in the file."""
 
 __all__ = ["ROW_BLOCK", "TILE_FORMATS", "WEIGHT", "TileFormat", "repack"]

@@ -1,13 +1,14 @@
 """The tile: 16 rows of a weight matrix, interleaved so that a lane of a vector is a row.
 
-In: rows of blocks of 32 as a file stores them, [scales, float16][payload]. Out: for each block, groups of 64 bytes, then the scales:
+In: rows of blocks of 32 as a file stores them, [scales, float16][payload]. Out: for each block, groups of 64 bytes,
+then the scales:
 
     group g:   | row 0: 4 bytes | row 1: 4 bytes | … | row 15: 4 bytes |      payload bytes 4g … 4g + 3 of each row
     scale s:   | row 0: float16 | row 1: float16 | … | row 15: float16 |
 
-One vector load brings the same four payload bytes of 16 rows, one instruction multiplies them with four bytes of an activation
-row, and sums stay in their lanes. No value changes: the repack moves bytes (and flips the sign bit where a format says so). The
-rows missing in a last, partial tile are zeros.
+One vector load brings the same four payload bytes of 16 rows, one instruction multiplies them with four bytes of an
+activation row, and sums stay in their lanes. No value changes: the repack moves bytes (and flips the sign bit where a
+format says so). The rows missing in a last, partial tile are zeros.
 """
 
 from dataclasses import dataclass
