@@ -1,0 +1,133 @@
+"""The runner: a model in memory with its team, workspace and KV pool, ready to compute steps.
+
+In: a model file and the engine's limits; then batches. Out: logits, in each of the ways to run the one forward: closed, open, timed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from cutaway.errors import InvalidRequestError
+from cutaway.formats.gguf import GGUFFile
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.memory.workspace import allocate_workspace
+from cutaway.model.config import ModelConfig
+from cutaway.model.forward import forward_compiled, forward_timed, rebind
+from cutaway.model.loader import LoadedModel, load_model
+from cutaway.model.shapes import TAPS, Limits, dimensions, evaluate
+from cutaway.ops.cpu.arrays import Batch, Floats
+from cutaway.ops.cpu.kv_tiles import SUBTILE
+from cutaway.ops.cpu.processors import default_threads
+from cutaway.ops.cpu.team import Team
+from cutaway.ops.cpu.threads import ThreadTeam, float_environment
+
+DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
+DEFAULT_STEP: Final = 512  # tokens of a step at most: a long prompt is computed in chunks of so many
+PAGE_LENGTH: Final = 16  # positions
+
+Tap = Callable[[str, int, Any], None]
+
+
+class ModelRunner:
+    """A loaded model and everything that a step needs. Use as a context manager, or ``close`` it."""
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        *,
+        threads: int | None = None,
+        context: int | None = None,
+        max_tokens: int = DEFAULT_STEP,
+        max_outputs: int = 1,
+        num_contexts: int = 1,
+        kv_dtype: str = "f16",
+    ) -> None:
+        """Load the file's model.
+
+        threads: members of the team (default: the processors that this process may use). context: positions of a
+        sequence at most (default: the model's, up to 8,192). max_tokens, max_outputs: tokens and rows of logits of
+        a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32".
+        """
+        self.team = ThreadTeam(default_threads() if threads is None else threads)
+        self.loaded: LoadedModel = load_model(gguf, self.team.size)
+        self.config: ModelConfig = self.loaded.config
+        self.context = self._context(context)
+        pages = num_contexts * -(-self.context // PAGE_LENGTH)
+        self.kv: KVPool = allocate_kv_pool(self.config, pages, PAGE_LENGTH, kv_dtype)
+        self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * PAGE_LENGTH // SUBTILE)
+        self.dimensions = dimensions(self.config, self.limits)
+        self.workspace = allocate_workspace(self.dimensions)
+
+    def _context(self, asked: int | None) -> int:
+        trained = self.config.context_length
+        if asked is None:
+            return min(trained, DEFAULT_CONTEXT)
+        if not 1 <= asked <= trained:
+            raise InvalidRequestError(
+                f"context is {asked}; {self.config.name} was trained on 1 to {trained} positions. Choose one of these.",
+                "context",
+            )
+        return asked
+
+    def _check(self, batch: Batch) -> None:
+        """The forward checks nothing: a batch beyond the limits would write past the buffers."""
+        tokens, outputs = len(batch.tokens), len(batch.output_rows)
+        assert 1 <= tokens <= self.limits.max_tokens, f"{tokens} tokens, room for {self.limits.max_tokens}"
+        assert outputs <= self.limits.max_outputs, f"{outputs} rows of logits, room for {self.limits.max_outputs}"
+        assert int(batch.positions.max()) < self.context, f"position {batch.positions.max()} of {self.context}"
+        assert 0 <= int(batch.tokens.min()) and int(batch.tokens.max()) < self.config.vocab_size
+        assert 0 <= int(batch.block_tables.min()) and int(batch.block_tables.max()) < self.kv.num_pages
+
+    def _logits(self, batch: Batch) -> Floats:
+        return self.workspace.logits[: len(batch.output_rows)]
+
+    def step(self, batch: Batch) -> Floats:
+        """Closed: the logits [O, V] of the batch's output rows, a view that the next step overwrites."""
+        self._check(batch)
+        self.team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
+        return self._logits(batch)
+
+    def step_open(self, batch: Batch, tap: Tap) -> Floats:
+        """Open: the same bits, computed operation by operation; ``tap(name, layer, array)`` after each.
+
+        Every array is checked against the shape table. The tap sees the engine's own buffers: copy what you keep.
+        """
+        self._check(batch)
+        sizes = {**self.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
+
+        def checked(team: Team, name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
+            whole_buffer = name.endswith("_input")
+            expected = tuple(
+                evaluate(entry, self.dimensions if whole_buffer else sizes) for entry in TAPS[name]
+            )
+            assert array.shape == expected, f"{name} in layer {layer} is {array.shape}, the shape table says {expected}"
+            tap(name, layer, array)
+
+        alone = ThreadTeam(1)
+        with float_environment():
+            rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
+        return self._logits(batch)
+
+    def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
+        """Timed: as closed, but returns the members' clocks, int64 [n, 1 + taps]: how many stamps, then the stamps."""
+        self._check(batch)
+        taps = sum(1 if layer_free else self.config.num_layers for layer_free in map(_outside_layers, TAPS))
+        clocks = np.zeros((self.team.size, 1 + taps), np.int64)
+        self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
+        return clocks
+
+    def close(self) -> None:
+        """End the team's threads."""
+        self.team.close()
+
+    def __enter__(self) -> "ModelRunner":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _outside_layers(tap: str) -> bool:
+    """Whether the tap fires once a step and not once a layer."""
+    return tap in ("embed", "rope_angles", "take_rows", "output_norm", "head_input", "logits")
