@@ -54,7 +54,7 @@ class PackageIndex:
     """What the server answers; the fields may be changed between requests."""
 
     wheel: bytes = WHEEL
-    speaks_json: bool = False
+    speaks_json: bool = False  # to those who accept it
     promised_sha256: str | None = None  # None: the wheel's own; "": the page names none
     declares_length: bool = True
     closes_after: int | None = None  # bytes of the wheel, then the connection ends
@@ -63,6 +63,7 @@ class PackageIndex:
     login: str | None = None  # "user:password", demanded for everything
     stalled: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
+    resumed: bool = False  # `go_on` came, and not the end of a minute
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Authorization
 
     def __enter__(self) -> "PackageIndex":
@@ -115,8 +116,8 @@ class PackageIndex:
         sha256 = self.promised_sha256
         sha256 = hashlib.sha256(self.wheel).hexdigest() if sha256 is None else sha256
         names = ["tiny_model-1.2.2-py3-none-any.whl", f"tiny-model-{VERSION}.tar.gz", WHEEL_NAME]
-        if self.speaks_json:
-            kind = "application/vnd.pypi.simple.v1+json"
+        kind = "application/vnd.pypi.simple.v1+json"
+        if self.speaks_json and kind in request.headers.get("Accept", ""):
             hashes = {"sha256": sha256} if sha256 else {}
             files = [{"filename": n, "url": f"../../files/{n}", "hashes": hashes} for n in names]
             page = json.dumps({"meta": {"api-version": "1.0"}, "name": PROJECT, "files": files})
@@ -146,7 +147,7 @@ class PackageIndex:
             if self.stalls_after is not None:
                 request.wfile.write(self.wheel[: self.stalls_after])
                 self.stalled.set()
-                self.go_on.wait(60)
+                self.resumed = self.go_on.wait(60)
                 request.wfile.write(self.wheel[self.stalls_after :])
             else:
                 request.wfile.write(self.wheel[: self.closes_after])

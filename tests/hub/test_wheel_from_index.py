@@ -63,12 +63,17 @@ def test_bad_json_page(page: str) -> None:
         files_in_json(page, PAGE)
 
 
+@pytest.mark.parametrize("page", ["<![foo[ ]]>", "<![ x"])
+def test_bad_html_page(page: str) -> None:
+    with pytest.raises(DownloadError, match="no HTML page"):
+        files_in_html(page, PAGE)
+
+
 @given(page=st.one_of(st.text(), st.text(alphabet="<a href='=\">/:[]#&;!-b")))
 def test_any_text_is_a_page_or_one_error(page: str) -> None:
-    for file in files_in_html(page, PAGE):
-        assert file.url
-    with contextlib.suppress(DownloadError):
-        files_in_json(page, PAGE)
+    for parse in (files_in_html, files_in_json):
+        with contextlib.suppress(DownloadError):
+            assert all(isinstance(file, IndexFile) for file in parse(page, PAGE))
 
 
 def test_which_index(monkeypatch: pytest.MonkeyPatch) -> None:

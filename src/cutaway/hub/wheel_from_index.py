@@ -70,7 +70,10 @@ def index_url() -> str:
 def files_in_html(page: str, page_url: str) -> list[IndexFile]:
     """The anchors of a PEP 503 page; addresses may be relative to the page or to its ``<base href>``."""
     parser = _Anchors(page_url)
-    parser.feed(page)
+    try:
+        parser.feed(page)
+    except AssertionError as error:  # how html.parser rejects a malformed declaration
+        raise DownloadError(f"{_without_password(page_url)} is no HTML page ({error}).") from error
     files = []
     for address in parser.addresses:
         url, fragment = urldefrag(address)

