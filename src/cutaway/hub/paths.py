@@ -1,21 +1,38 @@
-"""Where Cutaway keeps its files."""
+"""Where Cutaway keeps what it can make again: fetched models and compiled kernels.
+
+The environment goes in, absolute paths come out; no folder is created here.
+"""
 
 import os
 from pathlib import Path
 
+from cutaway.errors import InvalidRequestError
+
 
 def cache_root() -> Path:
-    """The cache folder."""
-    if explicit := os.environ.get("CUTAWAY_CACHE"):
-        return Path(explicit)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutaway"
+    """``$CUTAWAY_CACHE`` if set, else ``$XDG_CACHE_HOME/cutaway``, else ``~/.cache/cutaway``; absolute.
+
+    A relative ``XDG_CACHE_HOME`` is ignored, as the XDG Base Directory Specification 0.8 demands. A variable
+    that is set to nothing counts as not set.
+    """
+    try:
+        if chosen := os.environ.get("CUTAWAY_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        shared = os.environ.get("XDG_CACHE_HOME", "")
+        if os.path.isabs(shared):
+            return Path(shared) / "cutaway"
+        return (Path.home() / ".cache" / "cutaway").absolute()
+    except RuntimeError as error:  # no HOME, and the user id has no entry in the password database
+        raise InvalidRequestError(
+            f"the cache folder cannot be placed: {error} Set CUTAWAY_CACHE to a folder that can be written."
+        ) from error
 
 
 def models_dir() -> Path:
-    """Models."""
+    """The folder of fetched model files."""
     return cache_root() / "models"
 
 
 def kernels_dir() -> Path:
-    """Compiled kernels."""
+    """The folder of compiled kernels."""
     return cache_root() / "kernels"

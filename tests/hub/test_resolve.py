@@ -1,0 +1,179 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from cutaway.errors import CutawayError, DownloadError, InvalidRequestError, ModelFileError
+from cutaway.hub import CATALOGUE, installed, models_dir, remove, resolve
+
+SMOLLM2 = CATALOGUE["smollm2"]
+
+
+def put(size: int = SMOLLM2.size) -> Path:
+    """A file (of holes, so it takes no space) under the name of the catalogued model."""
+    models_dir().mkdir(parents=True, exist_ok=True)
+    path = models_dir() / SMOLLM2.file_name
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_OFFLINE", "1")
+
+
+def test_catalogue_names_files_in_the_cache_alone() -> None:
+    for name, entry in CATALOGUE.items():
+        assert name == name.lower()
+        assert CATALOGUE[entry.alias] is entry
+        assert Path(entry.file_name).name == entry.file_name
+        assert len(bytes.fromhex(entry.sha256)) == 32
+
+
+def test_catalogued_file_is_found_under_every_alias() -> None:
+    path = put()
+    for name in ("smollm2", "smollm2-135m-instruct"):
+        model = resolve(name)
+        assert (model.name, model.path, model.entry) == ("smollm2", path, SMOLLM2)
+    assert installed() == [resolve("smollm2")]
+
+
+def test_alias_comes_before_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put()
+    monkeypatch.chdir(tmp_path)
+    Path("smollm2").write_bytes(b"GGUF")
+    assert resolve("smollm2").path == path
+    assert resolve("./smollm2").path.read_bytes() == b"GGUF"
+
+
+@pytest.mark.parametrize("size", [0, SMOLLM2.size - 1, SMOLLM2.size + 1])
+def test_wrong_size_says_how_to_mend(size: int) -> None:
+    put(size)
+    with pytest.raises(
+        ModelFileError, match=rf"{size} bytes.*{SMOLLM2.size}.*cutaway rm smollm2.*cutaway pull"
+    ):
+        resolve("smollm2")
+    assert [model.name for model in installed()] == ["smollm2"]
+    assert remove("smollm2") == size
+    assert installed() == []
+
+
+def test_offline_and_missing(cache: Path) -> None:
+    with pytest.raises(DownloadError, match=r"CUTAWAY_OFFLINE is set.*(?s:.)*cutaway run path/to/Smol"):
+        resolve("smollm2")
+    assert not cache.exists()
+
+
+def test_path_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "no suffix"
+    file.write_bytes(b"anything")
+    (tmp_path / "link.gguf").symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (str(file), "no suffix", "./no suffix", "link.gguf", "~/link.gguf"):
+        model = resolve(name)
+        assert model.path.samefile(file)
+        assert model.entry is None
+        assert model.name == name
+
+
+def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    for name in ("model-q4.gguf", "model-q8.gguf", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelFileError, match=r"no such file: .*model-q5\.gguf.*has: .*model-q") as caught:
+        resolve(str(tmp_path / "model-q5.gguf"))
+    assert "notes.txt" not in str(caught.value)
+    with pytest.raises(ModelFileError, match=r"has: model-q4\.gguf, model-q8\.gguf\."):
+        resolve(str(tmp_path / "zzz"))
+    with pytest.raises(ModelFileError, match="no folder"):
+        resolve(str(tmp_path / "absent" / "model.gguf"))
+
+
+@pytest.mark.parametrize(
+    "name", ["absent.gguf", "ABSENT.GGUF", "a/b", "../../x", "HuggingFaceTB/SmolLM2", "/"]
+)
+def test_paths_that_lead_nowhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFileError):
+        resolve(name)
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"is a folder.*holds no \.gguf"):
+        resolve(str(tmp_path))
+    (tmp_path / "inside.gguf").touch()
+    with pytest.raises(ModelFileError, match=r"is a folder.*has: inside\.gguf"):
+        resolve(str(tmp_path))
+
+
+def test_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelFileError, match="pipe"):
+        resolve(str(tmp_path / "pipe.gguf"))
+
+
+@pytest.mark.parametrize("name", ["smolm2", "SmolLM2", "smollm2-135m"])
+def test_misspelt_alias(name: str) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"Did you mean smollm2.*\? Known names: smollm2, "
+    ) as caught:
+        resolve(name)
+    assert caught.value.field == "model"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "  ", "\n", "gpt-17", "a\0b", "\ud800", "~nobody-of-this-name", "é" * 3000]
+)
+def test_what_is_no_name_is_one_clear_error(name: str) -> None:
+    with pytest.raises(CutawayError):
+        resolve(name)
+    with pytest.raises(InvalidRequestError):
+        remove(name)
+
+
+def test_remove_takes_no_path(cache: Path, tmp_path: Path) -> None:
+    put()
+    victim = tmp_path / "x"
+    victim.touch()
+    for name in ("../../x", str(victim), SMOLLM2.file_name, "."):
+        with pytest.raises(InvalidRequestError):
+            remove(name)
+    assert victim.exists()
+    assert resolve("smollm2").path.exists()
+
+
+def test_remove_frees_the_file_and_what_an_interrupted_fetch_left() -> None:
+    assert remove("smollm2") == 0
+    path = put()
+    partial = path.with_name(path.name + ".partial") / "pip-temporary"
+    partial.mkdir(parents=True)
+    (partial / "half").write_bytes(bytes(1000))
+    assert remove("smollm2-135m-instruct") == SMOLLM2.size + 1000
+    assert not path.exists()
+    assert not partial.parent.exists()
+    assert remove("smollm2") == 0
+
+
+def test_remove_cuts_links_and_follows_none(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"keep me")
+    models_dir().mkdir(parents=True)
+    (models_dir() / SMOLLM2.file_name).symlink_to(outside / "precious")
+    partial = models_dir() / f"{SMOLLM2.file_name}.partial"
+    partial.symlink_to(outside)
+    remove("smollm2")
+    partial.mkdir()
+    (partial / "inner").symlink_to(outside)
+    remove("smollm2")
+    assert (outside / "precious").read_bytes() == b"keep me"
+    assert [path.name for path in models_dir().iterdir()] == [f"{SMOLLM2.file_name}.lock"]
+
+
+def test_folder_under_the_name_of_the_file() -> None:
+    (models_dir() / SMOLLM2.file_name).mkdir(parents=True)
+    with pytest.raises(ModelFileError, match="is not a file"):
+        resolve("smollm2")
+    with pytest.raises(ModelFileError, match="cannot be removed"):
+        remove("smollm2")
