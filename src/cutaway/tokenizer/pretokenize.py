@@ -30,8 +30,8 @@ def word_pattern(name: str | None) -> "regex.Pattern[str]":
     """
     if name is None:
         warnings.warn(
-            "the model file doesn't name its pre-tokenizer (tokenizer.ggml.pre); gpt-2 is assumed. If that is wrong, "
-            "the model reads wrong pieces and answers badly: convert the model again with a current converter.",
+            "the model file doesn't name its pre-tokenizer (tokenizer.ggml.pre); gpt-2 is assumed. If that "
+            "is wrong, the model reads wrong pieces and answers badly: convert the model again.",
             stacklevel=3,
         )
         name = "gpt-2"

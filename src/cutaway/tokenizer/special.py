@@ -4,23 +4,20 @@ In: text. Out: runs of text and ids of special tokens, in order. At each place t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 
-def special_pattern(alternatives: Mapping[str, str] | Iterable[str]) -> "re.Pattern[str] | None":
+def special_pattern(
+    texts: Iterable[str], expression: Callable[[str], str] = re.escape
+) -> "re.Pattern[str] | None":
     """The pattern that finds special tokens, longest first; None if there are none.
 
     Args:
-        alternatives: the tokens' texts, or a mapping from a token's text to the regular expression that finds
-            it.
+        texts: the tokens' texts.
+        expression: a token's text → the regular expression that finds it.
     """
-    expressions = (
-        dict(alternatives)
-        if isinstance(alternatives, Mapping)
-        else {text: re.escape(text) for text in alternatives}
-    )
-    longest_first = sorted(expressions, key=len, reverse=True)
-    return re.compile("|".join(expressions[text] for text in longest_first)) if longest_first else None
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(expression, longest_first))) if longest_first else None
 
 
 def split_special(text: str, pattern: "re.Pattern[str] | None") -> Iterator[tuple[str, bool]]:

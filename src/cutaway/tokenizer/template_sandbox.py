@@ -211,6 +211,11 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         open_types = (Mapping, list, tuple, Namespace, LoopContext, Macro, TemplateReference)
         return isinstance(obj, open_types) and super().is_safe_attribute(obj, attr, value)
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        raise SecurityError(
+            f"it reaches for the attribute {attribute!r} of {type(obj).__name__!r}, which is unsafe"
+        )
+
     def _text_method(self, text: str, name: str) -> Any:
         own: dict[str, Callable[..., str]] = {"join": self.join, "replace": self.replace}
         if name in own:

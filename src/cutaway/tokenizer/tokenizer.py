@@ -145,15 +145,20 @@ class Tokenizer:
         """
         if self.chat_template is None:
             raise InvalidRequestError(
-                "this model's file has no chat template, so it takes no messages; pass plain text (encode), or "
-                "load it with a Jinja template as 'tokenizer.chat_template' in the metadata",
+                "this model's file has no chat template, so it takes no messages; pass plain text (encode), "
+                "or give load_tokenizer metadata with a Jinja template as 'tokenizer.chat_template'",
                 field="messages",
             )
-        marks = Marks(self._vocabulary.control)
-        expressions = {text: re.escape(text) for text in self._vocabulary.control}
-        for text in self._vocabulary.user_defined:
-            expressions[text] = "".join(f"[{re.escape(marks.either_form(character))}]" for character in text)
-        return marks, ChatTemplate(self.chat_template, marks), special_pattern(expressions)
+        vocabulary = self._vocabulary
+        marks = Marks(vocabulary.control)
+
+        def expression(text: str) -> str:
+            if text in vocabulary.control:
+                return re.escape(text)
+            return "".join(f"[{re.escape(marks.either_form(character))}]" for character in text)
+
+        specials = special_pattern([*vocabulary.user_defined, *vocabulary.control], expression)
+        return marks, ChatTemplate(self.chat_template, marks), specials
 
     def _encode_pieces(
         self, text: str, specials: "re.Pattern[str] | None", unmark: Callable[[str], str] = str

@@ -1,0 +1,102 @@
+"""Merging by rank: equal to a slow merger that rescans the whole word, and O(n log n) by count."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizer_cases import tiny_metadata
+
+from cutaway.errors import InvalidRequestError, ModelFileError
+from cutaway.tokenizer import Tokenizer, load_tokenizer
+from cutaway.tokenizer.bpe import MergeTable, merge_by_rank, read_merges
+
+
+def merge_by_rescanning(ids: list[int], table: MergeTable) -> list[int]:
+    """The definition: as long as a pair has a rank, merge the leftmost of the lowest rank."""
+    while True:
+        ranks = [
+            (table.rank_of[left * table.vocabulary_size + right], i)
+            for i, (left, right) in enumerate(pairwise(ids))
+            if left * table.vocabulary_size + right in table.rank_of
+        ]
+        if not ranks:
+            return ids
+        rank, i = min(ranks)
+        ids = [*ids[:i], table.product[rank], *ids[i + 2 :]]
+
+
+@st.composite
+def tables_and_words(draw: st.DrawFn) -> tuple[MergeTable, list[int]]:
+    """A random but trainable table over 3 letters: each merge joins pieces that exist by then."""
+    letters, size = 3, 64
+    known = letters
+    rank_of: dict[int, int] = {}
+    product: list[int] = []
+    for _ in range(draw(st.integers(0, 20))):
+        key = draw(st.integers(0, known - 1)) * size + draw(st.integers(0, known - 1))
+        if key not in rank_of:
+            rank_of[key] = len(product)
+            product.append(known)
+            known += 1
+    return MergeTable(size, rank_of, product), draw(st.lists(st.integers(0, letters - 1), max_size=40))
+
+
+@given(tables_and_words())
+def test_equal_to_rescanning(case: tuple[MergeTable, list[int]]) -> None:
+    table, word = case
+    assert merge_by_rank(word, table) == merge_by_rescanning(word, table)
+
+
+class CountingRanks(dict[int, int]):
+    lookups = 0
+
+    def get(self, key: int, default: int = -1) -> int:  # type: ignore[override]
+        self.lookups += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("word", ["a", "ab", "abc", "xyz"])
+def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: dict[str, object]) -> None:
+    pieces: list[str] = smollm2_metadata["tokenizer.ggml.tokens"]  # type: ignore[assignment]
+    id_of = {piece: i for i, piece in enumerate(pieces)}
+    table = read_merges(smollm2_metadata, id_of)
+
+    def lookups(n: int) -> int:
+        ranks = CountingRanks(table.rank_of)
+        merge_by_rank([id_of[letter] for letter in word * n], table._replace(rank_of=ranks))
+        return ranks.lookups
+
+    once, twice = lookups(2_000), lookups(4_000)
+    assert once >= 2_000 * len(word) - 1
+    assert twice <= 2.01 * once
+
+
+def test_merges_go_by_rank_not_from_left_to_right(smollm2: Tokenizer, gpt2: Tokenizer) -> None:
+    assert smollm2.encode("brutalist") == [1612, 316, 272, 363]
+    assert gpt2.encode("brutalist") == [1671, 315, 49845]
+
+
+def test_a_byte_without_token_is_refused_not_dropped(smollm2: Tokenizer) -> None:
+    for text, byte in (("a\x04b", "0x04"), ("bell\x1d", "0x1D"), ("\U00040000", "0xF1")):
+        with pytest.raises(InvalidRequestError, match=byte) as caught:
+            smollm2.encode(text)
+        assert caught.value.field == "text"
+
+
+@pytest.mark.parametrize(
+    ("merges", "message"),
+    [
+        (None, "tokenizer.ggml.merges is missing"),
+        (["a b", "ab"], "merge 1 is 'ab'"),
+        (["a b c"], "merge 0 is 'a b c'"),
+        (["a b", "ab zz"], "needs 'zz'"),
+        (["b a"], "needs 'ba'"),
+        (["a b", "ab c", "a b"], "3 entries, but only 2 different"),
+        ([1, 2], "array of strings"),
+        ("a b", "array of strings"),
+    ],
+)
+def test_bad_merges_are_refused(merges: object, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        load_tokenizer(tiny_metadata(merges=merges))

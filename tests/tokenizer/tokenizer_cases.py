@@ -1,0 +1,35 @@
+"""Fixture files, and a tiny vocabulary to try things on."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
+
+FIXTURES = Path(__file__).parent / "fixtures"
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+def template_cases() -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = json.loads((FIXTURES / "chat-templates.json").read_text("utf-8"))["cases"]
+    return cases
+
+
+def tiny_metadata(
+    control: tuple[str, ...] = ("<s>", "</s>"), user_defined: tuple[str, ...] = (), **changes: Any
+) -> Mapping[str, Any]:
+    """All 256 bytes, three merges, then special tokens; `changes` are other values by key, None deletes."""
+    merges = ["a b", "ab c", "Ġ a"]
+    pieces = [*BYTE_TO_CHARACTER, *(merge.replace(" ", "") for merge in merges), *control, *user_defined]
+    types = [NORMAL] * (256 + len(merges)) + [CONTROL] * len(control) + [USER_DEFINED] * len(user_defined)
+    metadata: dict[str, Any] = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": merges,
+    }
+    for name, value in changes.items():
+        metadata[f"tokenizer.{name}" if name == "chat_template" else f"tokenizer.ggml.{name}"] = value
+    return {key: value for key, value in metadata.items() if value is not None}
