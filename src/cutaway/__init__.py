@@ -1,3 +1,32 @@
-"""Cutaway: an LLM inference engine with its casing open."""
+"""Cutaway: an LLM inference engine with its casing open.
+
+``LLM`` and ``SamplingParams`` are loaded when they are first used, so that the command line answers at once.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["LLM", "CutawayError", "RequestOutput", "SamplingParams", "__version__"]
+
+from cutaway.errors import CutawayError
+
+if TYPE_CHECKING:
+    from cutaway.engine.llm import LLM
+    from cutaway.engine.outputs import RequestOutput
+    from cutaway.sampling.params import SamplingParams
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LLM":
+        from cutaway.engine.llm import LLM
+
+        return LLM
+    if name == "RequestOutput":
+        from cutaway.engine.outputs import RequestOutput
+
+        return RequestOutput
+    if name == "SamplingParams":
+        from cutaway.sampling.params import SamplingParams
+
+        return SamplingParams
+    raise AttributeError(f"module 'cutaway' has no attribute {name!r}")

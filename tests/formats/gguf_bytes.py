@@ -29,9 +29,7 @@ def array(element_type: int, count: int, elements: bytes = b"") -> bytes:
     return u32(element_type) + u64(count) + elements
 
 
-def tensor(
-    name: bytes, ne: Sequence[int], tensor_type: int = 0, offset: int = 0, n_dims: int | None = None
-) -> bytes:
+def tensor(name: bytes, ne: Sequence[int], tensor_type: int = 0, offset: int = 0, n_dims: int | None = None) -> bytes:
     """An entry of the tensor table, dimensions in the file's order (``ne``)."""
     dims = b"".join(map(u64, ne))
     return string(name) + u32(len(ne) if n_dims is None else n_dims) + dims + u32(tensor_type) + u64(offset)

@@ -99,9 +99,7 @@ def test_sizes_are_those_of_the_gguf_package() -> None:
         ours = BLOCK_TYPES[ggml_type]
         assert ours.name == ggml_type.name
         assert ours.block_size == block_size
-        if (
-            ours.name == "Q8_1"
-        ):  # two float16 and 32 bytes in ggml-common.h; the package still has two float32
+        if ours.name == "Q8_1":  # two float16 and 32 bytes in ggml-common.h; the package still has two float32
             bytes_per_block = 2 * 2 + 32
         assert ours.bytes_per_block == bytes_per_block
 

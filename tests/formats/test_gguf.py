@@ -71,9 +71,7 @@ KINDS = st.sampled_from(list(SCALARS))
 METADATA_VALUES = KINDS.flatmap(
     lambda kind: (
         st.tuples(st.just(kind), st.none(), SCALARS[kind])
-        | st.tuples(
-            st.just(GGUFValueType.ARRAY), st.just(kind), st.lists(SCALARS[kind], min_size=1, max_size=9)
-        )
+        | st.tuples(st.just(GGUFValueType.ARRAY), st.just(kind), st.lists(SCALARS[kind], min_size=1, max_size=9))
     )
 )
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
@@ -283,9 +281,7 @@ def test_a_missing_key_is_an_error_unless_the_caller_has_a_default(typed: GGUFFi
 
 
 def test_close_lets_go_of_the_file_and_leaves_what_is_in_use(tmp_path: Path) -> None:
-    content = gguf_file(
-        [entry(b"s", ARRAY, array(STRING, 1, string(b"word")))], [tensor(b"w", [8])], bytes(range(32))
-    )
+    content = gguf_file([entry(b"s", ARRAY, array(STRING, 1, string(b"word")))], [tensor(b"w", [8])], bytes(range(32)))
     path = write(tmp_path / "m.gguf", content)
     with open_gguf(path) as file:
         data, words = file.tensors["w"].data, file.require("s", StringArray)

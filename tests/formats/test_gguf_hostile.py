@@ -292,10 +292,7 @@ def read_everything(path: Path) -> None:
         for t in file.tensors.values():
             assert t.offset % file.alignment == 0
             assert t.offset + t.nbytes <= size
-            assert (
-                t.nbytes * t.block_type.block_size
-                == np.prod(t.shape, dtype=object) * t.block_type.bytes_per_block
-            )
+            assert t.nbytes * t.block_type.block_size == np.prod(t.shape, dtype=object) * t.block_type.bytes_per_block
             t.data.max()
 
 
@@ -392,9 +389,7 @@ def test_truncation_at_every_byte_is_refused(tmp_path: Path) -> None:
 INTERESTING = [0, 1, 2, 3, 4, 9, 31, 127, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1]
 
 
-@settings(
-    max_examples=FUZZ_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=FUZZ_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_opens_whole_or_is_refused(tmp_path: Path, data: st.DataObject) -> None:
     """Bytes changed, integers replaced, parts cut out or doubled, the end cut off."""

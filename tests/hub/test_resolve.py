@@ -50,9 +50,7 @@ def test_alias_comes_before_the_working_folder(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("size", [0, SMOLLM2.size - 1, SMOLLM2.size + 1])
 def test_wrong_size_says_how_to_mend(size: int) -> None:
     put(size)
-    with pytest.raises(
-        ModelFileError, match=rf"{size} bytes.*{SMOLLM2.size}.*cutaway rm smollm2.*cutaway pull"
-    ):
+    with pytest.raises(ModelFileError, match=rf"{size} bytes.*{SMOLLM2.size}.*cutaway rm smollm2.*cutaway pull"):
         resolve("smollm2")
     assert [model.name for model in installed()] == ["smollm2"]
     assert remove("smollm2") == size
@@ -90,9 +88,7 @@ def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
         resolve(str(tmp_path / "absent" / "model.gguf"))
 
 
-@pytest.mark.parametrize(
-    "name", ["absent.gguf", "ABSENT.GGUF", "a/b", "../../x", "HuggingFaceTB/SmolLM2", "/"]
-)
+@pytest.mark.parametrize("name", ["absent.gguf", "ABSENT.GGUF", "a/b", "../../x", "HuggingFaceTB/SmolLM2", "/"])
 def test_paths_that_lead_nowhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelFileError):
@@ -115,16 +111,12 @@ def test_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["smolm2", "SmolLM2", "smollm2-135m"])
 def test_misspelt_alias(name: str) -> None:
-    with pytest.raises(
-        InvalidRequestError, match=r"Did you mean smollm2.*\? Known names: smollm2, "
-    ) as caught:
+    with pytest.raises(InvalidRequestError, match=r"Did you mean smollm2.*\? Known names: smollm2, ") as caught:
         resolve(name)
     assert caught.value.field == "model"
 
 
-@pytest.mark.parametrize(
-    "name", ["", "  ", "\n", "gpt-17", "a\0b", "\ud800", "~nobody-of-this-name", "é" * 3000]
-)
+@pytest.mark.parametrize("name", ["", "  ", "\n", "gpt-17", "a\0b", "\ud800", "~nobody-of-this-name", "é" * 3000])
 def test_what_is_no_name_is_one_clear_error(name: str) -> None:
     with pytest.raises(CutawayError):
         resolve(name)

@@ -39,9 +39,7 @@ def test_html_page() -> None:
         IndexFile("abs.whl", "http://host.invalid/abs.whl", None),
         IndexFile("c.whl", "https://other.invalid/c.whl?k=1&l=2", None),
     ]
-    assert (
-        files_in_html('<base href="/b/"><a href="d.whl">d</a>', PAGE)[0].url == "http://host.invalid/b/d.whl"
-    )
+    assert files_in_html('<base href="/b/"><a href="d.whl">d</a>', PAGE)[0].url == "http://host.invalid/b/d.whl"
 
 
 def test_json_page() -> None:
@@ -127,9 +125,7 @@ def test_page_without_digest(index: PackageIndex, tmp_path: Path) -> None:
     assert download(tmp_path) == WHEEL
 
 
-def test_project_or_version_missing(
-    index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_or_version_missing(index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = entry_of().source
     for changed, message in (
         ({"project": "nothing"}, "404"),

@@ -44,9 +44,7 @@ def test_damaged_wheel_gives_the_right_file_or_an_error(data: st.DataObject, kin
     wheel = bytearray(SMALL_WHEELS[kind])
     for _ in range(data.draw(st.integers(1, 4))):
         wheel[data.draw(st.integers(0, len(wheel) - 1))] = data.draw(st.integers(0, 255))
-    damaged = (
-        bytes(wheel[: data.draw(st.integers(0, len(wheel)))]) if data.draw(st.booleans()) else bytes(wheel)
-    )
+    damaged = bytes(wheel[: data.draw(st.integers(0, len(wheel)))]) if data.draw(st.booleans()) else bytes(wheel)
     with contextlib.suppress(DownloadError):
         assert extract(damaged) == SMALL
 

@@ -48,8 +48,7 @@ EMOJI = (
 )
 
 NUMBERS = (
-    "1, 1, 2, 3, 5, 8, 13, 21, 34, 55; pi = 3.14159265; 2^10 = 1024; "
-    "1,000,000 - 1 = 999,999; ¾ of \u0663\u0662 is"
+    "1, 1, 2, 3, 5, 8, 13, 21, 34, 55; pi = 3.14159265; 2^10 = 1024; 1,000,000 - 1 = 999,999; ¾ of \u0663\u0662 is"
 )
 
 LONG = """\
@@ -165,9 +164,7 @@ def main() -> None:
 
     vocabulary = read_vocabulary(arguments.gguf)
     tokenizers = {special: build_tokenizer(vocabulary, special) for special in (False, True)}
-    renderer = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers[True], chat_template=vocabulary.chat_template
-    )
+    renderer = PreTrainedTokenizerFast(tokenizer_object=tokenizers[True], chat_template=vocabulary.chat_template)
     peer = llama_cpp.Llama(str(arguments.gguf), vocab_only=True, verbose=False)
 
     prompts: list[dict[str, Any]] = [{"name": n, "text": t, "parse_special": False} for n, t in PLAIN.items()]
@@ -188,9 +185,7 @@ def main() -> None:
 
     fixture = {
         "gguf_sha256": sha256_of(arguments.gguf),
-        "versions": {
-            name: version(name) for name in ("tokenizers", "transformers", "gguf", "llama_cpp_python")
-        },
+        "versions": {name: version(name) for name in ("tokenizers", "transformers", "gguf", "llama_cpp_python")},
         "prompts": prompts,
     }
     arguments.output.write_text(json.dumps(fixture, ensure_ascii=True, indent=1) + "\n")

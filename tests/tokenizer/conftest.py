@@ -44,17 +44,13 @@ def reference(smollm2_metadata: dict[str, Any]) -> tokenizers.Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def reference_with_specials(
-    smollm2_metadata: dict[str, Any], reference: tokenizers.Tokenizer
-) -> tokenizers.Tokenizer:
+def reference_with_specials(smollm2_metadata: dict[str, Any], reference: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """The same, parsing control tokens."""
     built = tokenizers.Tokenizer.from_str(reference.to_str())
     pieces = smollm2_metadata["tokenizer.ggml.tokens"]
     types = smollm2_metadata["tokenizer.ggml.token_type"]
     control = [piece for piece, kind in zip(pieces, types, strict=True) if kind == CONTROL]
-    built.add_special_tokens(
-        [tokenizers.AddedToken(text, special=True, normalized=False) for text in control]
-    )
+    built.add_special_tokens([tokenizers.AddedToken(text, special=True, normalized=False) for text in control])
     return built
 
 

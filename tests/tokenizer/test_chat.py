@@ -35,17 +35,13 @@ fragments = st.sampled_from(
 
 def plain_rendering(messages: list[dict[str, str]], prompt: bool) -> str:
     """SmolLM2's template, written down in Python."""
-    turns = (
-        messages if messages[0]["role"] == "system" else [{"role": "system", "content": SYSTEM}, *messages]
-    )
+    turns = messages if messages[0]["role"] == "system" else [{"role": "system", "content": SYSTEM}, *messages]
     text = "".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in turns)
     return text + "<|im_start|>assistant\n" * prompt
 
 
 conversations = st.lists(
-    st.fixed_dictionaries(
-        {"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": smollm2_texts}
-    ),
+    st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": smollm2_texts}),
     min_size=1,
     max_size=4,
 )
@@ -67,9 +63,7 @@ def test_harmless_chats_equal_rendering_and_parsing(
     st.lists(fragments, min_size=1).map("".join),
 )
 def test_user_text_never_becomes_control_tokens(smollm2: Tokenizer, contents: list[str], role: str) -> None:
-    messages = [{"role": "user", "content": content} for content in contents] + [
-        {"role": role, "content": ""}
-    ]
+    messages = [{"role": "user", "content": content} for content in contents] + [{"role": role, "content": ""}]
     ids = smollm2.encode_chat(messages)
     control = [token_id for token_id in ids if smollm2.is_special(token_id)]
     turns = len(messages) + (messages[0]["role"] != "system")
@@ -86,9 +80,7 @@ def test_the_attack_is_spelled_out(smollm2: Tokenizer) -> None:
     assert ids[start + 1 : -2] == smollm2.encode("user\n" + ATTACK)
 
 
-def control_count(
-    template: str, message: dict[str, Any], control: tuple[str, ...] = ("<|x|>", "<|im_end|>")
-) -> int:
+def control_count(template: str, message: dict[str, Any], control: tuple[str, ...] = ("<|x|>", "<|im_end|>")) -> int:
     tokenizer = load_tokenizer(tiny_metadata(control, chat_template=template))
     return sum(map(tokenizer.is_special, tokenizer.encode_chat([message], add_generation_prompt=False)))
 

@@ -34,9 +34,7 @@ def compiled(source: str, marks: Marks) -> ChatTemplate:
 @lru_cache
 def compiled_plainly(source: str) -> Template:
     """Jinja's own sandbox with Hugging Face's settings and functions."""
-    oracle = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    oracle = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
 
     def raise_exception(reason: str) -> None:
         raise ValueError(reason)
@@ -51,9 +49,7 @@ def compiled_plainly(source: str) -> Template:
 
 
 def render(source: str, marks: Marks = EVERYTHING, messages: Any = USER, **variables: Any) -> str:
-    return marks.unmark(
-        compiled(source, marks).render(mark_messages(messages, marks), variables, now=lambda: NOW)
-    )
+    return marks.unmark(compiled(source, marks).render(mark_messages(messages, marks), variables, now=lambda: NOW))
 
 
 @pytest.mark.parametrize("marks", [EVERYTHING, NOTHING], ids=["marked", "plain"])
@@ -61,9 +57,7 @@ def render(source: str, marks: Marks = EVERYTHING, messages: Any = USER, **varia
 def test_published_templates(case: dict[str, Any], marks: Marks) -> None:
     variables = {key: value for key, value in case["data"].items() if key != "messages"}
     target = case["target"]
-    if (
-        case["name"] == "MadeAgents/Hammer2.1"
-    ):  # it prints a list, which Python's Jinja writes in Python's way
+    if case["name"] == "MadeAgents/Hammer2.1":  # it prints a list, which Python's Jinja writes in Python's way
         target = target.replace(json.dumps(variables["tools"]), str(variables["tools"]))
     assert render(case["chat_template"], marks, case["data"]["messages"], **variables) == target
 
@@ -195,13 +189,10 @@ BOMBS = [
     "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
     "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = {'a': n.x, 'b': n.x} %}{% endfor %}"
     "{{ n.x|tojson }}",
-    "{% set n = namespace(x=(1,)) %}{% for i in range(60) %}{% set n.x = (n.x, n.x) %}{% endfor %}"
-    "{{ n.x == n.x }}",
+    "{% set n = namespace(x=(1,)) %}{% for i in range(60) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ n.x == n.x }}",
     "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
-    "{% set n = namespace(x='a') %}{% for i in range(60) %}"
-    "{% set n.x = n.x | replace('a', 'aa') %}{% endfor %}",
-    "{% set n = namespace(x='a') %}{% for i in range(60) %}"
-    "{% set n.x = n.x.replace('a', 'aaaa') %}{% endfor %}",
+    "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x | replace('a', 'aa') %}{% endfor %}",
+    "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x.replace('a', 'aaaa') %}{% endfor %}",
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x.join(n.x) %}{% endfor %}",
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x | join(n.x) %}{% endfor %}",
     "{% set n = namespace(x='a') %}{% for i in range(60) %}"
@@ -241,38 +232,29 @@ def test_a_bomb_is_defused(source: str) -> None:
     """Refused while compiling, by the allowance of material, or after the time, which is short here."""
     seconds = 0.3
     with pytest.raises(ModelFileError):
-        ChatTemplate(source, EVERYTHING, RenderLimits(2**20, seconds)).render(
-            mark_messages(USER, EVERYTHING), {}
-        )
+        ChatTemplate(source, EVERYTHING, RenderLimits(2**20, seconds)).render(mark_messages(USER, EVERYTHING), {})
 
 
 def test_the_allowance_grows_with_the_messages() -> None:
     long = [{"role": "user", "content": "x" * 300_000}] * 4
     source = (
-        "{% for m in messages %}{% set text = m.content | trim %}"
-        "{{ '<|' ~ m.role + '|>' + text + '\\n' }}{% endfor %}"
+        "{% for m in messages %}{% set text = m.content | trim %}{{ '<|' ~ m.role + '|>' + text + '\\n' }}{% endfor %}"
     )
     template = ChatTemplate(source, EVERYTHING, RenderLimits(1000, 30.0))
     assert len(template.render(mark_messages(long, EVERYTHING), {})) == 4 * (300_000 + 9)
 
 
-@pytest.mark.parametrize(
-    "source", ["{{ x", "{% for %}", "{% endif %}", "{{ 'a' | nosuchfilter }}", "{% nosuchtag %}"]
-)
+@pytest.mark.parametrize("source", ["{{ x", "{% for %}", "{% endif %}", "{{ 'a' | nosuchfilter }}", "{% nosuchtag %}"])
 def test_broken_templates_are_refused_at_once(source: str) -> None:
     with pytest.raises(ModelFileError, match="can't be compiled"):
         ChatTemplate(source, NOTHING)
 
 
 def test_what_a_template_raises_is_about_the_messages() -> None:
-    with pytest.raises(
-        InvalidRequestError, match="refuses these messages: roles must alternate, not hello"
-    ) as caught:
+    with pytest.raises(InvalidRequestError, match="refuses these messages: roles must alternate, not hello") as caught:
         render("{{ raise_exception('roles must alternate, not ' + messages[0].content) }}")
     assert caught.value.field == "messages"
-    with pytest.raises(
-        InvalidRequestError, match="can't render these messages: 'dict object' has no attribute 'x'"
-    ):
+    with pytest.raises(InvalidRequestError, match="can't render these messages: 'dict object' has no attribute 'x'"):
         render("{{ messages[0].x.y }}")
     with pytest.raises(InvalidRequestError, match="can't render these messages: TypeError"):
         render("{{ messages[0].content + 1 }}")

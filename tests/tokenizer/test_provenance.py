@@ -99,9 +99,7 @@ def test_marked_text_behaves_like_the_plain_text(name: str) -> None:
         result = outcome(CALLS[name], MARKS.mark(text), argument, n)
         assert unmarked(result) == outcome(CALLS[name], text, other, n)
         assert type(unmarked(result)) is type(outcome(CALLS[name], text, other, n))
-        assert ALPHABET.isdisjoint(
-            texts_in(result)
-        )  # whatever is returned: the user's characters stay marked
+        assert ALPHABET.isdisjoint(texts_in(result))  # whatever is returned: the user's characters stay marked
 
     holds()
 

@@ -40,9 +40,7 @@ def test_runs_join_to_the_text(text: str) -> None:
     runs = list(split_special(text, special_pattern(["<a>", "[x]", "."])))
     assert "".join(run for run, _ in runs) == text
     assert {run for run, is_special in runs if is_special} <= {"<a>", "[x]", "."}
-    assert not any(
-        token in run for run, is_special in runs if not is_special for token in ("<a>", "[x]", ".")
-    )
+    assert not any(token in run for run, is_special in runs if not is_special for token in ("<a>", "[x]", "."))
 
 
 def test_one_bos() -> None:

@@ -20,9 +20,7 @@ SPECIALS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_
 def gpt2_vectors() -> list[tuple[str, list[int]]]:
     inputs = (FIXTURES / "gpt-2.inp").read_bytes().decode("utf-8").split("\n__ggml_vocab_test__\n")
     outputs = (FIXTURES / "gpt-2.out").read_text("utf-8").split("\n")
-    return [
-        (text, [int(token_id) for token_id in ids.split()]) for text, ids in zip(inputs, outputs, strict=True)
-    ]
+    return [(text, [int(token_id) for token_id in ids.split()]) for text, ids in zip(inputs, outputs, strict=True)]
 
 
 @pytest.mark.parametrize(("text", "ids"), gpt2_vectors())
@@ -82,10 +80,7 @@ def random_text(noise: random.Random) -> str:
     for _ in range(noise.randrange(1, 12)):
         kind = noise.randrange(5)
         if kind == 0:
-            runs.append(
-                noise.choice([" ", "\n", "\t", "'s", "'", " 1", "23", ". ", *SPECIALS])
-                * noise.randrange(1, 6)
-            )
+            runs.append(noise.choice([" ", "\n", "\t", "'s", "'", " 1", "23", ". ", *SPECIALS]) * noise.randrange(1, 6))
         elif kind == 1:
             runs.append("".join(noise.choices(" etaoinshrdlu'ETA012\n", k=noise.randrange(1, 30))))
         else:

@@ -46,9 +46,7 @@ def test_smollm2_declares(smollm2: Tokenizer) -> None:
     assert smollm2.eos_ids == {0, 2}  # <|endoftext|> by name, <|im_end|> as declared
 
 
-@pytest.mark.parametrize(
-    "name", ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "</s>"]
-)
+@pytest.mark.parametrize("name", ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "</s>"])
 def test_every_end_of_turn_counts(name: str) -> None:
     """A file that declares one end-of-sequence id only, as Gemma's does; chats would never stop."""
     control = ("<first>", "<eot>", "<eom>", name)

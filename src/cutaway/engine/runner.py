@@ -1,6 +1,7 @@
 """The runner: a model in memory with its team, workspace and KV pool, ready to compute steps.
 
-In: a model file and the engine's limits; then batches. Out: logits, in each of the ways to run the one forward: closed, open, timed.
+In: a model file and the engine's limits; then batches. Out: logits, in each of the ways to run the one forward:
+closed, open, timed.
 """
 
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class ModelRunner:
         self.loaded: LoadedModel = load_model(gguf, self.team.size)
         self.config: ModelConfig = self.loaded.config
         self.context = self._context(context)
+        self.vocab_size, self.max_step_tokens = self.config.vocab_size, max_tokens
         pages = num_contexts * -(-self.context // PAGE_LENGTH)
         self.kv: KVPool = allocate_kv_pool(self.config, pages, PAGE_LENGTH, kv_dtype)
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * PAGE_LENGTH // SUBTILE)
@@ -76,8 +78,8 @@ class ModelRunner:
         assert 1 <= tokens <= self.limits.max_tokens, f"{tokens} tokens, room for {self.limits.max_tokens}"
         assert outputs <= self.limits.max_outputs, f"{outputs} rows of logits, room for {self.limits.max_outputs}"
         assert int(batch.positions.max()) < self.context, f"position {batch.positions.max()} of {self.context}"
-        assert 0 <= int(batch.tokens.min()) and int(batch.tokens.max()) < self.config.vocab_size
-        assert 0 <= int(batch.block_tables.min()) and int(batch.block_tables.max()) < self.kv.num_pages
+        assert 0 <= int(batch.tokens.min()) <= int(batch.tokens.max()) < self.config.vocab_size, "ids of the vocabulary"
+        assert 0 <= int(batch.block_tables.min()) <= int(batch.block_tables.max()) < self.kv.num_pages, "pages"
 
     def _logits(self, batch: Batch) -> Floats:
         return self.workspace.logits[: len(batch.output_rows)]
@@ -98,9 +100,7 @@ class ModelRunner:
 
         def checked(team: Team, name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
             whole_buffer = name.endswith("_input")
-            expected = tuple(
-                evaluate(entry, self.dimensions if whole_buffer else sizes) for entry in TAPS[name]
-            )
+            expected = tuple(evaluate(entry, self.dimensions if whole_buffer else sizes) for entry in TAPS[name])
             assert array.shape == expected, f"{name} in layer {layer} is {array.shape}, the shape table says {expected}"
             tap(name, layer, array)
 

@@ -51,6 +51,4 @@ _SMOLLM2 = CatalogueEntry(
     description="SmolLM2 135M Instruct, llama architecture, weights in Q4_1",
 )
 
-CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
-    {"smollm2": _SMOLLM2, "smollm2-135m-instruct": _SMOLLM2}
-)
+CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType({"smollm2": _SMOLLM2, "smollm2-135m-instruct": _SMOLLM2})

@@ -86,9 +86,7 @@ def _resolve_entry(entry: CatalogueEntry, progress: Progress) -> LocalModel:
                 f"Fetch it again: cutaway rm {entry.alias}, then cutaway pull {entry.alias}."
             )
     except OSError as error:
-        raise ModelFileError(
-            f"{path} cannot be read: {error}. Check its rights, or set CUTAWAY_CACHE."
-        ) from error
+        raise ModelFileError(f"{path} cannot be read: {error}. Check its rights, or set CUTAWAY_CACHE.") from error
     return LocalModel(entry.alias, fetch(entry, progress), entry)
 
 

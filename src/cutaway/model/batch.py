@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.ops.cpu.arrays import Batch
+from cutaway.ops.cpu.arrays import Batch, Ints
 from cutaway.ops.cpu.attention import RUN_LENGTH
 
 
@@ -17,7 +17,7 @@ class Piece(NamedTuple):
 
     start: int  # position of the first
     tokens: Sequence[int]
-    pages: Sequence[int]  # the sequence's block table, up to the last position at least
+    pages: Sequence[int] | Ints  # the sequence's block table, up to the last position at least
     outputs: int = 1  # how many of the last tokens' logits are wanted
 
 

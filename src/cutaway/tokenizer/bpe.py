@@ -18,9 +18,7 @@ from cutaway.tokenizer.pretokenize import word_pattern
 from cutaway.tokenizer.vocabulary import Vocabulary, read_strings
 
 CACHED_WORDS = 65_536
-CACHED_WORD_LENGTH = (
-    64  # in characters: longer words are rare, and an unbounded word would make an unbounded cache
-)
+CACHED_WORD_LENGTH = 64  # in characters: longer words are rare, and an unbounded word would make an unbounded cache
 DEAD = -1
 
 
@@ -50,13 +48,9 @@ def read_merges(metadata: Mapping[str, Any], id_of: Mapping[str, int]) -> MergeT
             rank_of[id_of[left] * size + id_of[right]] = rank
             product.append(id_of[left + right])
         except ValueError:
-            raise ModelFileError(
-                f"merge {rank} is {merge!r}; a merge is two pieces with one space between"
-            ) from None
+            raise ModelFileError(f"merge {rank} is {merge!r}; a merge is two pieces with one space between") from None
         except KeyError as missing:
-            raise ModelFileError(
-                f"merge {rank}, {merge!r}, needs {missing}, which is not in the vocabulary"
-            ) from None
+            raise ModelFileError(f"merge {rank}, {merge!r}, needs {missing}, which is not in the vocabulary") from None
     if len(rank_of) != len(merges):
         raise ModelFileError(
             f"tokenizer.ggml.merges has {len(merges)} entries, but only {len(rank_of)} different ones; "
@@ -79,9 +73,7 @@ def merge_by_rank(ids: Sequence[int], table: MergeTable) -> list[int]:
     preceding = list(range(-1, n - 1))
     rank_at = [rank_of.get(left * size + right, DEAD) for left, right in pairwise(ids)]
     rank_at.append(DEAD)  # the last piece has no right neighbour
-    heap = [
-        rank * n + i for i, rank in enumerate(rank_at) if rank != DEAD
-    ]  # one integer orders by (rank, position)
+    heap = [rank * n + i for i, rank in enumerate(rank_at) if rank != DEAD]  # one integer orders by (rank, position)
     heapify(heap)
     while heap:
         rank, i = divmod(heappop(heap), n)
@@ -124,9 +116,7 @@ class ByteLevelBPE:
         """
         ids: list[int] = []
         for word in self._words.findall(text):
-            ids += (
-                self._encode_short_word(word) if len(word) <= CACHED_WORD_LENGTH else self._encode_word(word)
-            )
+            ids += self._encode_short_word(word) if len(word) <= CACHED_WORD_LENGTH else self._encode_word(word)
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -151,6 +141,4 @@ def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> 
     Raises:
         ModelFileError: the merges or the pre-tokenizer are missing, malformed or unknown.
     """
-    return ByteLevelBPE(
-        vocabulary, read_merges(metadata, vocabulary.id_of), metadata.get("tokenizer.ggml.pre")
-    )
+    return ByteLevelBPE(vocabulary, read_merges(metadata, vocabulary.id_of), metadata.get("tokenizer.ggml.pre"))

@@ -14,9 +14,7 @@ MAX_DEPTH = 64
 
 # The roles of the chat protocol. A role from this list is a word of the protocol, not of the user: templates
 # build control tokens from it ('<|' + message['role'] + '|>').
-PROTOCOL_ROLES = frozenset(
-    {"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"}
-)
+PROTOCOL_ROLES = frozenset({"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"})
 
 
 def mark_messages(messages: Sequence[Mapping[str, Any]], marks: Marks) -> list[dict[str, Any]]:

@@ -33,9 +33,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, marks: Marks, limits: RenderLimits | None = None) -> None:
         if len(source) > MAX_SOURCE:
-            raise ModelFileError(
-                f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read"
-            )
+            raise ModelFileError(f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read")
         self._marks = marks
         self._limits = limits or RenderLimits()
         try:
@@ -43,9 +41,7 @@ class ChatTemplate:
         except SecurityError as error:
             raise ModelFileError(f"the chat template is refused: {error}") from error
         except Exception as error:  # the source is foreign, and the compiler may stumble over it in any way
-            raise ModelFileError(
-                f"the chat template can't be compiled: {type(error).__name__}: {error}"
-            ) from error
+            raise ModelFileError(f"the chat template can't be compiled: {type(error).__name__}: {error}") from error
 
     def render(
         self,
@@ -90,9 +86,7 @@ class ChatTemplate:
 
 
 def _refuse_messages(reason: object) -> NoReturn:
-    raise InvalidRequestError(
-        f"the model's chat template refuses these messages: {plain(reason)}", field="messages"
-    )
+    raise InvalidRequestError(f"the model's chat template refuses these messages: {plain(reason)}", field="messages")
 
 
 def _size(value: Any) -> int:

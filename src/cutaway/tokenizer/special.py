@@ -7,9 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 
-def special_pattern(
-    texts: Iterable[str], expression: Callable[[str], str] = re.escape
-) -> "re.Pattern[str] | None":
+def special_pattern(texts: Iterable[str], expression: Callable[[str], str] = re.escape) -> "re.Pattern[str] | None":
     """The pattern that finds special tokens, longest first; None if there are none.
 
     Args:

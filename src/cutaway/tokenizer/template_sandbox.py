@@ -106,9 +106,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     code_generator_class = _ConcatThroughSandbox
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
-    def __init__(
-        self, marks: Marks, limits: RenderLimits, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, marks: Marks, limits: RenderLimits, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -212,9 +210,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return isinstance(obj, open_types) and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
-        raise SecurityError(
-            f"it reaches for the attribute {attribute!r} of {type(obj).__name__!r}, which is unsafe"
-        )
+        raise SecurityError(f"it reaches for the attribute {attribute!r} of {type(obj).__name__!r}, which is unsafe")
 
     def _text_method(self, text: str, name: str) -> Any:
         own: dict[str, Callable[..., str]] = {"join": self.join, "replace": self.replace}
@@ -256,21 +252,13 @@ def _product_size(left: Any, right: Any) -> int:
     for sequence, times in ((left, right), (right, left)):
         if isinstance(sequence, (str, list, tuple)) and isinstance(times, int):
             return len(sequence) * max(times, 0)
-    if (
-        isinstance(left, int)
-        and isinstance(right, int)
-        and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS
-    ):
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS:
         _refuse_number()
     return 0
 
 
 def _check_power(base: Any, exponent: Any) -> None:
-    if (
-        isinstance(base, int)
-        and isinstance(exponent, int)
-        and base.bit_length() * abs(exponent) > MAX_INTEGER_BITS
-    ):
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_INTEGER_BITS:
         _refuse_number()
 
 
@@ -290,17 +278,13 @@ def _limited(filter_function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that is charged for its result. Taking the context also keeps Jinja from running it while
     compiling.
     """
-    wanted = getattr(
-        filter_function, "jinja_pass_arg", None
-    )  # the first argument that the filter asks Jinja for
+    wanted = getattr(filter_function, "jinja_pass_arg", None)  # the first argument that the filter asks Jinja for
 
     @pass_context
     def limited(context: Context, *args: Any, **kwargs: Any) -> Any:
         sandbox: TemplateSandbox = context.environment  # type: ignore[assignment]
         sandbox.spend(0)
-        if any(
-            isinstance(arg, int) and abs(arg) > MAX_FILTER_NUMBER for arg in (*args[1:], *kwargs.values())
-        ):
+        if any(isinstance(arg, int) and abs(arg) > MAX_FILTER_NUMBER for arg in (*args[1:], *kwargs.values())):
             raise SecurityError(f"it passes a number above {MAX_FILTER_NUMBER} to a filter")
         texts = [sandbox._text(arg) if isinstance(arg, str) else arg for arg in args]
         first = {"context": context, "eval_context": context.eval_ctx, "environment": sandbox}
@@ -313,9 +297,7 @@ def _limited(filter_function: Callable[..., Any]) -> Callable[..., Any]:
 @pass_context
 def _join(context: Context, value: Any, d: str = "", attribute: str | int | None = None) -> str:
     sandbox: TemplateSandbox = context.environment  # type: ignore[assignment]
-    return sandbox.join(
-        d, value if attribute is None else [sandbox.getitem(item, attribute) for item in value]
-    )
+    return sandbox.join(d, value if attribute is None else [sandbox.getitem(item, attribute) for item in value])
 
 
 @pass_context

@@ -73,9 +73,7 @@ class Tokenizer:
             )
         return ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
 
-    def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
-    ) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> list[int]:
         """Chat messages to ids through the model's chat template, which also decides on BOS.
 
         Only text that the template itself wrote becomes control tokens; every string in ``messages`` is user
@@ -87,9 +85,7 @@ class Tokenizer:
             ModelFileError: the template is not valid, leaves the sandbox, or takes too much time or memory.
         """
         if not messages:
-            raise InvalidRequestError(
-                "messages is empty; a chat needs at least one message", field="messages"
-            )
+            raise InvalidRequestError("messages is empty; a chat needs at least one message", field="messages")
         marks, template, specials = self._chat
         variables = {
             "add_generation_prompt": add_generation_prompt,
@@ -198,10 +194,6 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """
     family = metadata.get("tokenizer.ggml.model")
     if family not in FAMILIES:
-        raise ModelFileError(
-            f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}"
-        )
+        raise ModelFileError(f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}")
     vocabulary = read_vocabulary(metadata)
-    return Tokenizer(
-        vocabulary, FAMILIES[family](metadata, vocabulary), metadata.get("tokenizer.chat_template")
-    )
+    return Tokenizer(vocabulary, FAMILIES[family](metadata, vocabulary), metadata.get("tokenizer.chat_template"))

@@ -71,9 +71,7 @@ def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     """
     value = metadata.get(key)
     if value is None:
-        raise ModelFileError(
-            f"{key} is missing from the model file; the tokenizer needs it. Convert the model again."
-        )
+        raise ModelFileError(f"{key} is missing from the model file; the tokenizer needs it. Convert the model again.")
     strings: list[str] = value.to_list() if hasattr(value, "to_list") else list(value)
     if isinstance(value, str) or not all(isinstance(string, str) for string in strings):
         raise ModelFileError(f"{key} must be an array of strings, but it is {type(value).__name__}")
@@ -107,9 +105,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     by_name = {control.get(name) for name in END_OF_TURN_NAMES}
     add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", False))
     if add_bos and bos_id is None:
-        raise ModelFileError(
-            "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing"
-        )
+        raise ModelFileError("tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing")
     return Vocabulary(
         pieces=pieces,
         id_of=id_of,
@@ -133,8 +129,7 @@ def _special_tokens(metadata: Mapping[str, Any], pieces: list[str]) -> tuple[dic
     types = np.asarray(value)
     if types.shape != (len(pieces),):
         raise ModelFileError(
-            f"tokenizer.ggml.token_type has {types.size} entries for {len(pieces)} tokens; "
-            "there must be one for each"
+            f"tokenizer.ggml.token_type has {types.size} entries for {len(pieces)} tokens; there must be one for each"
         )
     of_control = np.flatnonzero((types == CONTROL) | (types == UNKNOWN)).tolist()
     of_user = np.flatnonzero(types == USER_DEFINED).tolist()

@@ -1,13 +1,14 @@
 """Names for the arrays that kernels take, so that signatures can be read. Shapes stand in the docstrings."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
-Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
-Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.int8]]"
+Floats: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int32]
+Bytes: TypeAlias = npt.NDArray[np.int8]
 
 
 class Activation(NamedTuple):

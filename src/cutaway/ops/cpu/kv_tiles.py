@@ -10,23 +10,20 @@ weighted sums of values. For one KV head a sub-tile is
 so both directions of attention run along the lanes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     fma,
     load,
-    load_half,
     load_rows,
     load_scalar,
+    load_sized,
     splat_rows,
-    store,
-    store_half,
-    store_half_scalar,
     store_rows,
-    store_scalar,
+    store_scalar_sized,
+    store_sized,
     zeros,
 )
 
@@ -51,14 +48,14 @@ class KVCache(NamedTuple):
     mix_many: int
 
 
-def _score(name: str, M: int, load_keys: Callable[[int], Any]) -> Kernel:
+def _score(name: str, M: int, E: int) -> Kernel:
     def score(
         keys: int, queries: int, query_stride: int, head_dim: int, out: int, out_stride: int, key_bytes: int
     ) -> None:
         """out[r, 0:16] = Σ_d queries[r, d] · keys[d, 0:16], d ascending, for M rows r."""
         total = zeros(M)
         for _ in range(head_dim):
-            total = fma(load_keys(keys), splat_rows(queries, query_stride, M), total)
+            total = fma(load_sized(keys, E), splat_rows(queries, query_stride, M), total)
             keys += key_bytes
             queries += 4
         store_rows(out, out_stride, total)
@@ -67,8 +64,8 @@ def _score(name: str, M: int, load_keys: Callable[[int], Any]) -> Kernel:
     return kernel(score)
 
 
-def _mix(name: str, M: int, load_values: Callable[[int], Any], element_bytes: int) -> Kernel:
-    vector_bytes = SUBTILE * element_bytes
+def _mix(name: str, M: int, E: int) -> Kernel:
+    vector_bytes = SUBTILE * E
 
     def mix(
         values: int,
@@ -80,7 +77,7 @@ def _mix(name: str, M: int, load_values: Callable[[int], Any], element_bytes: in
         out_stride: int,
     ) -> None:
         """out[r, :] += Σ_t weights[r, t] · values[t, :], t ascending, for M rows r; 64 or 16 dimensions at a time."""
-        token_bytes = head_dim * element_bytes
+        token_bytes = head_dim * E
         start = 0
         while start + 64 <= head_dim:
             target = out + 4 * start
@@ -89,12 +86,12 @@ def _mix(name: str, M: int, load_values: Callable[[int], Any], element_bytes: in
             c = load_rows(target + 128, out_stride, M)
             d = load_rows(target + 192, out_stride, M)
             for t in range(num_tokens):
-                source = values + t * token_bytes + start * element_bytes
+                source = values + t * token_bytes + start * E
                 weight = splat_rows(weights + 4 * t, weight_stride, M)
-                a = fma(load_values(source), weight, a)
-                b = fma(load_values(source + vector_bytes), weight, b)
-                c = fma(load_values(source + 2 * vector_bytes), weight, c)
-                d = fma(load_values(source + 3 * vector_bytes), weight, d)
+                a = fma(load_sized(source, E), weight, a)
+                b = fma(load_sized(source + vector_bytes, E), weight, b)
+                c = fma(load_sized(source + 2 * vector_bytes, E), weight, c)
+                d = fma(load_sized(source + 3 * vector_bytes, E), weight, d)
             store_rows(target, out_stride, a)
             store_rows(target + 64, out_stride, b)
             store_rows(target + 128, out_stride, c)
@@ -105,7 +102,7 @@ def _mix(name: str, M: int, load_values: Callable[[int], Any], element_bytes: in
             e = load_rows(target, out_stride, M)
             for t in range(num_tokens):
                 weight = splat_rows(weights + 4 * t, weight_stride, M)
-                e = fma(load_values(values + t * token_bytes + start * element_bytes), weight, e)
+                e = fma(load_sized(values + t * token_bytes + start * E, E), weight, e)
             store_rows(target, out_stride, e)
             start += 16
 
@@ -113,22 +110,15 @@ def _mix(name: str, M: int, load_values: Callable[[int], Any], element_bytes: in
     return kernel(mix)
 
 
-def _write(
-    name: str,
-    store_one: Callable[[int, Any], None],
-    store_vector: Callable[[int, Any], None],
-    element_bytes: int,
-) -> Kernel:
-    column_bytes = SUBTILE * element_bytes
+def _write(name: str, E: int) -> Kernel:
+    column_bytes = SUBTILE * E
 
     def write(key: int, value: int, head_dim: int, keys: int, values: int) -> None:
-        """Write one token's key down a column at ``keys`` and its value along a row at ``values``; both are float32
-        [Dh].
-        """
+        """Write one token's key (float32 [Dh]) down a column at ``keys``, its value along a row at ``values``."""
         for i in range(head_dim):
-            store_one(keys + i * column_bytes, load_scalar(key + 4 * i))
+            store_scalar_sized(keys + i * column_bytes, load_scalar(key + 4 * i), E)
         for i in range(0, head_dim, SUBTILE):
-            store_vector(values + i * element_bytes, load(value + 4 * i))
+            store_sized(values + i * E, load(value + 4 * i), E)
 
     write.__qualname__ = f"write_{name}"
     return kernel(write)
@@ -152,25 +142,16 @@ class KVFormat:
         return self.write, self.score_one, self.score_many, self.mix_one, self.mix_many
 
 
-def _format(
-    name: str,
-    element_bytes: int,
-    load_vector: Callable[[int], Any],
-    store_one: Callable[[int, Any], None],
-    store_vector: Callable[[int, Any], None],
-) -> KVFormat:
+def _format(name: str, element_bytes: int) -> KVFormat:
     return KVFormat(
         name=name,
         element_bytes=element_bytes,
-        write=_write(name, store_one, store_vector, element_bytes),
-        score_one=_score(name, 1, load_vector),
-        score_many=_score(name, QUERY_BLOCK, load_vector),
-        mix_one=_mix(name, 1, load_vector, element_bytes),
-        mix_many=_mix(name, QUERY_BLOCK, load_vector, element_bytes),
+        write=_write(name, element_bytes),
+        score_one=_score(name, 1, element_bytes),
+        score_many=_score(name, QUERY_BLOCK, element_bytes),
+        mix_one=_mix(name, 1, element_bytes),
+        mix_many=_mix(name, QUERY_BLOCK, element_bytes),
     )
 
 
-KV_FORMATS: Final = {
-    "f16": _format("f16", 2, load_half, store_half_scalar, store_half),
-    "f32": _format("f32", 4, load, store_scalar, store),
-}
+KV_FORMATS: Final = {"f16": _format("f16", 2), "f32": _format("f32", 4)}

@@ -130,8 +130,6 @@ def _storer(name: str, rows: Rows, convert: Callable[..., ir.Value] = lambda b, 
 
 store = _storer("store", FLOATS)
 store_int = _storer("store_int", INTS)
-store_half = _storer("store_half", FLOATS, lambda b, x: b.fptrunc(x, _VECTOR_F16))
-"""16 float32 rounded to float16, ties to even."""
 store_int8 = _storer("store_int8", INTS, lambda b, x: b.trunc(x, _VECTOR_I8))
 """The low bytes of 16 int32."""
 
@@ -153,12 +151,51 @@ def store_scalar(typing_context: Any, address: Any, x: Any) -> Any:
     return types.none(Address, types.float32), codegen
 
 
-@intrinsic
-def store_half_scalar(typing_context: Any, address: Any, x: Any) -> Any:
-    """One float32 rounded to float16, ties to even."""
+def _stored_type(size: Any) -> tuple[ir.Type, ir.Type] | None:
+    """(scalar, vector) of a literal size in bytes: 2 is float16, 4 is float32."""
+    if not isinstance(size, types.IntegerLiteral):
+        return None
+    return {2: (F16, _VECTOR_F16), 4: (F32, VECTOR_F32)}[size.literal_value]
+
+
+@intrinsic(prefer_literal=True)
+def load_sized(typing_context: Any, address: Any, size: Any) -> Any:
+    """16 floats of ``size`` bytes (a literal 2 or 4) as float32."""
+    stored = _stored_type(size)
+    if stored is None:
+        return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        store_at(builder, builder.fptrunc(values[1], F16), values[0])
+        vector = load_at(builder, values[0], stored[1])
+        return pack(builder, FLOATS, [vector if stored[0] is F32 else builder.fpext(vector, VECTOR_F32)])
+
+    return FLOATS(Address, size), codegen
+
+
+@intrinsic(prefer_literal=True)
+def store_sized(typing_context: Any, address: Any, x: Any, size: Any) -> Any:
+    """16 float32 as floats of ``size`` bytes (a literal 2 or 4), rounded to nearest even."""
+    stored = _stored_type(size)
+    if stored is None:
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        vector = builder.extract_value(values[1], 0)
+        store_at(builder, vector if stored[0] is F32 else builder.fptrunc(vector, stored[1]), values[0])
         return context.get_dummy_value()
 
-    return types.none(Address, types.float32), codegen
+    return types.none(Address, FLOATS, size), codegen
+
+
+@intrinsic(prefer_literal=True)
+def store_scalar_sized(typing_context: Any, address: Any, x: Any, size: Any) -> Any:
+    """One float32 as a float of ``size`` bytes (a literal 2 or 4), rounded to nearest even."""
+    stored = _stored_type(size)
+    if stored is None:
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        store_at(builder, values[1] if stored[0] is F32 else builder.fptrunc(values[1], stored[0]), values[0])
+        return context.get_dummy_value()
+
+    return types.none(Address, types.float32, size), codegen
