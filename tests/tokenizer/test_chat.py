@@ -132,7 +132,7 @@ def test_case_folding_makes_no_control_token() -> None:
 
 
 def test_the_templates_own_control_tokens_count() -> None:
-    """The control of the tests above: the template's own text and roles of the protocol make control tokens."""
+    """The control of the tests above: template text and roles of the protocol do make control tokens."""
     for template in ("<|x|>", "{{ '<|' ~ 'x' ~ '|>' }}", "{{ '<|X|>' | lower }}", "{{ '<|%s|>' % 'x' }}"):
         assert control_count(template, {"role": "user"}) == 1
     assert control_count("{{ '<|' + messages[0].role + '|>' }}", {"role": "user"}, ("<|user|>",)) == 1

@@ -44,7 +44,7 @@ MAX_INDENT = 64
 class RenderLimits:
     """What one rendering may use: characters and elements created in all, and seconds."""
 
-    material: int = 2**24
+    material: int = 2**22
     seconds: float = 3.0
 
 
