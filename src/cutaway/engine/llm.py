@@ -5,14 +5,17 @@ In: a model's name and prompts, as text or as token ids. Out: texts, tokens and 
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from cutaway.engine.compile import compile_for_any_model
 from cutaway.engine.generate import GeneratedToken, generate_tokens
 from cutaway.engine.outputs import CompletionOutput, Delta, FinishReason, Logprob, RequestOutput, Statistics
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
 from cutaway.formats.gguf import open_gguf
-from cutaway.hub import Progress, resolve
+from cutaway.hub.progress import Progress
+from cutaway.hub.resolve import resolve
 from cutaway.sampling.params import SamplingParams, fresh_seed
 from cutaway.sampling.sampler import SampleResult, SamplerScratch
 from cutaway.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -39,7 +42,11 @@ class LLM:
         positions of prompt and answer together; default, the model's own up to 8,192. kv_dtype: "f16" or "f32".
         Raises CutawayError subclasses for everything that can be wrong with these.
         """
+        # What every model needs is compiled while the file is fetched; later starts find both.
+        compiling = Future[None]()
+        threading.Thread(target=_fulfil, args=(compiling, kv_dtype), name="cutaway-compile", daemon=True).start()
         self.model = resolve(model, progress)
+        compiling.result()
         with open_gguf(self.model.path) as gguf:
             self.tokenizer: Tokenizer = load_tokenizer(gguf.metadata)
             self.runner = ModelRunner(gguf, threads=threads, context=context, kv_dtype=kv_dtype)
@@ -68,7 +75,7 @@ class LLM:
             params = list(sampling_params)
         if len(params) != len(several):
             raise InvalidRequestError(
-                f"there are {len(several)} prompts and {len(params)} sampling_params; give one for all or one for each.",
+                f"there are {len(several)} prompts and {len(params)} sampling_params; give one for all, or as many.",
                 "sampling_params",
             )
         return [self._complete(prompt, each) for prompt, each in zip(several, params, strict=True)]
@@ -182,6 +189,16 @@ class Stream:
             statistics=self.statistics(),
             finished=self.finish_reason is not None,
         )
+
+
+def _fulfil(compiling: "Future[None]", kv_dtype: str) -> None:
+    """Compile, then say so; or say what went wrong."""
+    try:
+        compile_for_any_model(kv_dtype)
+    except BaseException as error:
+        compiling.set_exception(error)
+    else:
+        compiling.set_result(None)
 
 
 def _named(sample: SampleResult, tokenizer: Tokenizer) -> dict[int, Logprob]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.errors import InvalidRequestError
 from cutaway.model.config import ModelConfig
-from cutaway.ops.cpu.kv_tiles import KV_FORMATS, SUBTILE, KVCache
+from cutaway.ops.cpu.kv_tiles import KV_FORMATS, SUBTILE, KVCache, KVFormat
 from cutaway.ops.cpu.memory import Arena
 
 
@@ -31,13 +31,18 @@ class KVPool:
         return self.keys.nbytes + self.values.nbytes
 
 
+def kv_format(data_type: str) -> KVFormat:
+    """The data type of this name, "f16" or "f32"."""
+    if data_type not in KV_FORMATS:
+        raise InvalidRequestError(f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype")
+    return KV_FORMATS[data_type]
+
+
 def allocate_kv_pool(config: ModelConfig, num_pages: int, page_length: int, data_type: str = "f16") -> KVPool:
     """A pool of zeroed pages. page_length: positions, a multiple of 16; data_type: "f16" or "f32"."""
     if page_length < 1 or page_length % SUBTILE != 0:
         raise InvalidRequestError(f"page_length is {page_length}; it must be a multiple of {SUBTILE}.", "page_length")
-    if data_type not in KV_FORMATS:
-        raise InvalidRequestError(f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype")
-    layout = KV_FORMATS[data_type]
+    layout = kv_format(data_type)
     subtiles = num_pages * page_length // SUBTILE
     dtype = np.dtype(np.float16 if layout.element_bytes == 2 else np.float32)
     key_shape = (config.num_layers, subtiles, config.num_kv_heads, config.head_dim, SUBTILE)

@@ -33,8 +33,8 @@ from cutaway.ops.simd.lowering import LOWERING, processor_features, processor_na
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-COMPILED_FOLDERS: Final = ("ops", "model", "memory", "sampling")
-"""The folders of the package whose sources may end up in compiled code."""
+COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
+"""The package's sources that end up in compiled code."""
 
 STALE_AFTER_DAYS: Final = 30
 
@@ -44,8 +44,8 @@ def stamp() -> str:
     """A digest of everything that compiled code depends on: kernel sources, vocabulary, versions, processor."""
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
-    for folder in COMPILED_FOLDERS:
-        for source in sorted((package / folder).rglob("*.py")):
+    for pattern in COMPILED_SOURCES:
+        for source in sorted(package.glob(pattern)):
             digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
     digest.update(repr((versions, LOWERING, processor_name(), sorted(processor_features()))).encode())

@@ -1,0 +1,100 @@
+"""What the command line prints: answers on standard output, everything else on standard error.
+
+In: text, progress, errors. Out: characters. Progress is drawn on a terminal only; a pipe gets one line at the end of each stage.
+"""
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+STAGES = {"wait": "another process is fetching", "download": "downloading", "unpack": "unpacking and checking"}
+
+
+def error_console() -> Console:
+    """The console for everything that is not the answer."""
+    return Console(stderr=True, highlight=False)
+
+
+class FetchProgress:
+    """The progress bar of a fetch; ``hub.Progress``. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: Progress | None = None
+        self._stage = ""
+        self._task: Any = None
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        if not self._console.is_terminal:
+            if stage != self._stage:
+                self._console.print(f"{STAGES.get(stage, stage)} …")
+            self._stage = stage
+            return
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+        if stage != self._stage:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(STAGES.get(stage, stage), total=total)
+            self._stage = stage
+        self._bar.update(self._task, completed=done, total=total)
+        if stage == "unpack" and done == total:
+            self._stop()
+
+    @property
+    def active(self) -> bool:
+        """Whether the bar has the terminal's last line."""
+        return self._bar is not None
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar, self._task, self._stage = None, None, ""
+
+    def __enter__(self) -> "FetchProgress":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+
+class CompileProgress:
+    """One line that counts the kernels as they are compiled, on first use, when no download's bar has the line."""
+
+    def __init__(self, console: Console, fetch: FetchProgress) -> None:
+        self._console, self._fetch = console, fetch
+        self._count = 0
+        self._begin = time.perf_counter()
+
+    def __call__(self, name: str) -> None:
+        if self._count == 0:
+            self._begin = time.perf_counter()
+            if not self._console.is_terminal:
+                self._console.print("compiling kernels (first use; kept in the cache) …")
+        self._count += 1
+        if self._console.is_terminal and not self._fetch.active:
+            sys.stderr.write(
+                f"\r\x1b[Kcompiling kernels (first use; kept in the cache): {self._count} {name.strip('_')}"
+            )
+            sys.stderr.flush()
+
+    def done(self) -> None:
+        """Replace the line by a summary; nothing if nothing was compiled."""
+        if self._count:
+            if self._console.is_terminal:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            self._console.print(f"compiled {self._count} kernels in {time.perf_counter() - self._begin:.1f} s")
+            self._count = 0
