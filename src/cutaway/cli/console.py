@@ -1,6 +1,7 @@
 """What the command line prints: answers on standard output, everything else on standard error.
 
-In: text, progress, errors. Out: characters. Progress is drawn on a terminal only; a pipe gets one line at the end of each stage.
+In: text, progress, errors. Out: characters. Progress is drawn on a terminal only; a pipe gets one line at the end of
+each stage.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """``cutaway run``: one question, one answer, streamed.
 
-In: a model, a prompt (argument, file or standard input), sampling parameters. Out: the answer on standard output as it is
-generated, statistics on standard error; or one JSON object.
+In: a model, a prompt (argument, file or standard input), sampling parameters. Out: the answer on standard output as it
+is generated, statistics on standard error; or one JSON object.
 """
 
 import json
@@ -131,7 +131,7 @@ def _summary(output: Any, interrupted: bool) -> str:
         else {"stop": "end of answer", "length": "length limit", None: "no token"}[output.outputs[0].finish_reason]
     )
     return (
-        f"{numbers.prompt_tokens} prompt tokens in {numbers.prefill_seconds:.2f} s ({numbers.prefill_rate:.0f} tok/s) · "
+        f"{numbers.prompt_tokens} prompt tokens in {numbers.prefill_seconds:.2f} s, {numbers.prefill_rate:.0f} tok/s · "
         f"{numbers.generated_tokens} tokens at {numbers.decode_rate:.0f} tok/s · {ending} · seed {output.seed}"
     )
 

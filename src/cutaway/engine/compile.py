@@ -1,28 +1,36 @@
 """Compile before the model is there: the forward and what every model needs, while its file is still being fetched.
 
-In: nothing but the types that a step's arguments have. Out: compiled code in the cache; a listener hears of each kernel.
+In: nothing but the types that a step's arguments have. Out: compiled code in the cache; a listener hears of each
+kernel.
 """
 
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numba import typeof
 from numba.core import event
 
+from cutaway import ops
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.config import ModelConfig
-from cutaway.model.forward import forward_compiled
+from cutaway.model.forward import forward, forward_compiled, rebind
 from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
 from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.team import Team
-from cutaway.ops.cpu.tiles import WEIGHT
-from cutaway.ops.kernel_cache import compile_all
+from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT
+from cutaway.ops.kernel_cache import cache_is_shared, compile_all, is_kept
+
+LARGEST: Final = "attention"  # the operation that takes longest to compile
+POLL_SECONDS: Final = 0.02
 
 
 class _Listener(event.Listener):
@@ -70,9 +78,56 @@ def step_arguments() -> tuple[Any, ...]:
     return Team(0, 1, 0, 0), model, batch, kv, workspace
 
 
+def operation_signatures() -> dict[str, set[tuple[Any, ...]]]:
+    """The types with which the forward calls each of its operations, from a run that calls none of them."""
+    signatures: dict[str, set[tuple[Any, ...]]] = {}
+
+    def recorder(name: str) -> Callable[..., None]:
+        def record(*arguments: Any) -> None:
+            signatures.setdefault(name, set()).add(tuple(typeof(argument) for argument in arguments))
+
+        return record
+
+    names = set(forward.__code__.co_names) & set(ops.cpu.__all__)
+    ignore = {"tap": lambda *arguments: None}
+    rebind({name: recorder(name) for name in names} | ignore)(*step_arguments())
+    return signatures
+
+
 def compile_for_any_model(kv_dtype: str = "f16") -> None:
-    """Compile, or find in the cache, the forward and the KV kernels; a model's weight formats follow when it is loaded."""
+    """Compile, or find in the cache, the forward and the KV kernels; a model's weight formats follow at its loading.
+
+    Numba compiles one function at a time in a process. So a second process compiles the largest operation and the
+    weight formats into the same cache, while this one compiles the others.
+    """
     compile_all(kv_format(kv_dtype).kernels)
-    signature = tuple(typeof(argument) for argument in step_arguments())
-    dispatcher: Any = forward_compiled
-    dispatcher.compile(signature)
+    compiled: Any = forward_compiled
+    whole = tuple(typeof(argument) for argument in step_arguments())
+    if cache_is_shared() and not is_kept(compiled, whole):
+        signatures = operation_signatures()
+        with subprocess.Popen(
+            [sys.executable, "-m", "cutaway.engine.compile"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as second:
+            try:
+                for name in sorted(set(signatures) - {LARGEST}):
+                    _compile_operation(name, signatures)
+                while second.poll() is None and not all(
+                    is_kept(getattr(ops.cpu, LARGEST), each) for each in signatures[LARGEST]
+                ):
+                    time.sleep(POLL_SECONDS)
+                compiled.compile(whole)
+            except BaseException:
+                second.kill()
+                raise
+    compiled.compile(whole)
+
+
+def _compile_operation(name: str, signatures: Mapping[str, set[tuple[Any, ...]]]) -> None:
+    for signature in signatures.get(name, ()):
+        getattr(ops.cpu, name).compile(signature)
+
+
+if __name__ == "__main__":
+    # The second process of ``compile_for_any_model``.
+    _compile_operation(LARGEST, operation_signatures())
+    compile_all(kernel for layout in TILE_FORMATS.values() for kernel in layout.kernels)

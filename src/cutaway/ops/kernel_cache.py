@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -79,6 +79,11 @@ def cache_folder() -> Path:
     return folder
 
 
+def cache_is_shared() -> bool:
+    """Whether other processes find what this one compiles."""
+    return cache_folder().parent == kernels_dir()
+
+
 class _Locator:
     """Numba's name for what knows where a function's compiled code lies."""
 
@@ -115,13 +120,14 @@ class _KernelFiles:
     def __init__(self, folder: str, base: str) -> None:
         self._folder, self._base = Path(folder), base
 
-    def _path(self, key: Any) -> Path:
+    def path(self, key: Any) -> Path:
+        """Where the code for this key lies, if it does."""
         return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
 
     def load(self, key: Any) -> Any:
         """What was saved under the key, or None: a missing or damaged file is compiled anew and replaced."""
         try:
-            content = self._path(key).read_bytes()
+            content = self.path(key).read_bytes()
         except OSError:
             return None
         digest, data = content[:32], content[32:]
@@ -129,7 +135,7 @@ class _KernelFiles:
 
     def save(self, key: Any, data: Any) -> None:
         """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
-        path = self._path(key)
+        path = self.path(key)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         serialized: bytes = serialize.dumps(data)  # type: ignore[no-untyped-call]
         try:
@@ -156,6 +162,14 @@ def jit(function: _Function) -> _Function:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
     dispatcher._cache = KernelCache(function)
     return cast(_Function, dispatcher)
+
+
+def is_kept(function: Callable[..., Any], signature: tuple[Any, ...]) -> bool:
+    """Whether the cache on disk has the function compiled for arguments of these Numba types."""
+    dispatcher: Any = function
+    cache = dispatcher._cache
+    key = cache._index_key(signature, dispatcher.targetctx.codegen())
+    return bool(cache._cache_file.path(key).exists())
 
 
 class Kernel:
@@ -190,9 +204,7 @@ def kernel(function: Callable[..., None]) -> Kernel:
     return Kernel(function)
 
 
-def compile_all(kernels: Sequence[Kernel], progress: Callable[[int, int], None] | None = None) -> None:
-    """Compile, or load from the cache, each of the kernels; ``progress(done, total)`` after each."""
-    for done, each in enumerate(kernels, 1):
+def compile_all(kernels: Iterable[Kernel]) -> None:
+    """Compile each of the kernels, or load it from the cache."""
+    for each in kernels:
         _ = each.address
-        if progress is not None:
-            progress(done, len(kernels))
