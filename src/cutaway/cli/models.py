@@ -31,14 +31,14 @@ def pull(model: Annotated[str | None, typer.Argument(help="A name; without it, t
 
 def ls(as_json: Json = False) -> None:
     """List the models in the cache."""
-    models = [{"name": each.name, "bytes": each.path.stat().st_size, "path": str(each.path)} for each in installed()]
+    models = [(each.name, each.path.stat().st_size, str(each.path)) for each in installed()]
     if as_json:
-        print(json.dumps(models, indent=2))
+        print(json.dumps([{"name": name, "bytes": size, "path": path} for name, size, path in models], indent=2))
         return
     if not models:
         error_console().print("no models yet; `cutaway pull smollm2` fetches one.")
-    for each in models:
-        print(f"{each['name']}  {int(each['bytes']) / 1e6:.0f} MB  {each['path']}")
+    for name, size, path in models:
+        print(f"{name}  {size / 1e6:.0f} MB  {path}")
 
 
 def rm(model: Annotated[str, typer.Argument(help="A name of the catalogue.")]) -> None:

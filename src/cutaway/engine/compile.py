@@ -78,13 +78,18 @@ def step_arguments() -> tuple[Any, ...]:
     return Team(0, 1, 0, 0), model, batch, kv, workspace
 
 
+def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numba's types of the arguments."""
+    return tuple(typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
+
+
 def operation_signatures() -> dict[str, set[tuple[Any, ...]]]:
     """The types with which the forward calls each of its operations, from a run that calls none of them."""
     signatures: dict[str, set[tuple[Any, ...]]] = {}
 
     def recorder(name: str) -> Callable[..., None]:
         def record(*arguments: Any) -> None:
-            signatures.setdefault(name, set()).add(tuple(typeof(argument) for argument in arguments))
+            signatures.setdefault(name, set()).add(_types(arguments))
 
         return record
 
@@ -102,7 +107,7 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
     """
     compile_all(kv_format(kv_dtype).kernels)
     compiled: Any = forward_compiled
-    whole = tuple(typeof(argument) for argument in step_arguments())
+    whole = _types(step_arguments())
     if cache_is_shared() and not is_kept(compiled, whole):
         signatures = operation_signatures()
         with subprocess.Popen(

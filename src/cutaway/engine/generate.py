@@ -15,6 +15,7 @@ from cutaway.engine.runner import PAGE_LENGTH
 from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
 from cutaway.ops.cpu.arrays import Batch, Floats
+from cutaway.ops.cpu.threads import float_environment
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.sampler import SampleResult, SamplerScratch, sample_row
 
@@ -36,6 +37,7 @@ class GeneratedToken:
 
     token_id: int
     sample: SampleResult
+    rank: int | None  # of the token in the model's own distribution, 1 is the most likely; None without logprobs
     finish_reason: FinishReason | None
     seconds: float  # since generation began
 
@@ -77,13 +79,16 @@ def generate_tokens(
     for start in range(0, len(prompt_ids), chunk):
         logits = runner.step(make_batch([Piece(start, prompt_ids[start : start + chunk], pages)]))
     for position in range(len(prompt_ids), limit):
-        sample = sample_row(logits[0], params, seed, 0, position, scratch)
+        row = logits[0]
+        with float_environment():
+            sample = sample_row(row, params, NoiseKey(seed, 0, position), scratch)
+        rank = None if params.logprobs is None else 1 + int(np.count_nonzero(row > row[sample.token_id]))
         finish: FinishReason | None = None
         if sample.token_id in stop_ids and not params.ignore_eos:
             finish = "stop"
         elif position + 1 == limit:
             finish = "length"
-        yield GeneratedToken(sample.token_id, sample, finish, time.perf_counter() - begin)
+        yield GeneratedToken(sample.token_id, sample, rank, finish, time.perf_counter() - begin)
         if finish is not None:
             return
         logits = runner.step(make_batch([Piece(position, [sample.token_id], pages)]))

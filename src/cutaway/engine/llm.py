@@ -17,7 +17,7 @@ from cutaway.formats.gguf import open_gguf
 from cutaway.hub.progress import Progress
 from cutaway.hub.resolve import resolve
 from cutaway.sampling.params import SamplingParams, fresh_seed
-from cutaway.sampling.sampler import SampleResult, SamplerScratch
+from cutaway.sampling.row import SamplerScratch
 from cutaway.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
@@ -156,7 +156,7 @@ class Stream:
                 self._texts.append(text)
                 logprobs = None
                 if self.params.logprobs is not None:
-                    logprobs = [_named(token.sample, llm.tokenizer)]
+                    logprobs = [_named(token, llm.tokenizer)]
                     self._logprobs += logprobs
                 yield Delta(text, [token.token_id], logprobs, token.finish_reason)
 
@@ -177,7 +177,9 @@ class Stream:
             index=0,
             text="".join(self._texts),
             token_ids=[token.token_id for token in self._tokens],
-            cumulative_logprob=sum(token.sample.logprob for token in self._tokens),
+            cumulative_logprob=None
+            if self.params.logprobs is None
+            else sum(t.sample.logprob or 0.0 for t in self._tokens),
             logprobs=list(self._logprobs) if self.params.logprobs is not None else None,
             finish_reason=self.finish_reason,
         )
@@ -201,12 +203,17 @@ def _fulfil(compiling: "Future[None]", kv_dtype: str) -> None:
         compiling.set_result(None)
 
 
-def _named(sample: SampleResult, tokenizer: Tokenizer) -> dict[int, Logprob]:
-    """The logprobs of one position, the best ones and the chosen token's, with their pieces of text."""
-    return {
-        token_id: Logprob(logprob, rank, tokenizer.decode([token_id], skip_special=False))
-        for token_id, logprob, rank in sample.ranked_logprobs()
+def _named(token: GeneratedToken, tokenizer: Tokenizer) -> dict[int, Logprob]:
+    """The logprobs of one position, the best ones' and the chosen token's, with their pieces of text."""
+
+    def named(token_id: int, logprob: float, rank: int) -> Logprob:
+        return Logprob(logprob, rank, tokenizer.decode([token_id], skip_special=False))
+
+    best = {
+        token_id: named(token_id, value, rank) for rank, (token_id, value) in enumerate(token.sample.top_logprobs, 1)
     }
+    assert token.sample.logprob is not None and token.rank is not None, "logprobs were asked for"
+    return {**best, token.token_id: named(token.token_id, token.sample.logprob, token.rank)}
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

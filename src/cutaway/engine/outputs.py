@@ -56,7 +56,7 @@ class CompletionOutput:
     index: int
     text: str
     token_ids: list[int]
-    cumulative_logprob: float
+    cumulative_logprob: float | None  # None where no logprobs were asked for
     logprobs: list[dict[int, Logprob]] | None
     finish_reason: FinishReason | None
 
