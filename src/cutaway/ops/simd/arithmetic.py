@@ -47,6 +47,11 @@ and_uint = elementwise("and_uint", 2, "i32", "i32", lambda b, x, y: b.and_(x, y)
 shift_left = elementwise("shift_left", 2, "i32", "i32", lambda b, x, y: b.shl(x, y))
 shift_right = elementwise("shift_right", 2, "i32", "i32", lambda b, x, y: b.lshr(x, y))
 
+replace_above = elementwise(
+    "replace_above", 3, "i32", "i32", lambda b, x, limit, other: b.select(b.icmp_signed("<=", x, limit), x, other)
+)
+"""x where x ≤ limit, else other."""
+
 
 def _multiply_high(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     """The upper 32 bits of the 64-bit product of unsigned lanes."""

@@ -1,7 +1,7 @@
 """Words that cross lanes or fill them: constants, sums and maxima over the 16 lanes, masks by lane number.
 
-In: scalars or one-vector ``Rows``. Out: ``Rows`` or scalars. A sum over lanes is always the same tree, 16 → 8 → 4 → 2
-→ 1, lane i with lane i + half: part of the numerical contract.
+In: scalars or one-vector ``Rows``. Out: ``Rows`` or scalars; a set of lanes is the low 16 bits of an int64. A sum over
+lanes is always the same tree, 16 → 8 → 4 → 2 → 1, lane i with lane i + half: part of the numerical contract.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +12,15 @@ from numba.core import types
 
 from cutaway.ops.simd.rows import (
     FLOATS,
+    I16,
     I32,
+    I64,
     INTS,
     LANES,
     VECTOR_I32,
     Rows,
     broadcast,
+    call_llvm,
     constant,
     intrinsic,
     pack,
@@ -101,3 +104,27 @@ def first_lanes(typing_context: Any, x: Any, n: Any, other: Any) -> Any:
         return pack(builder, FLOATS, [kept])
 
     return FLOATS(FLOATS, types.int64, types.float32), codegen
+
+
+@intrinsic
+def lanes_at_most(typing_context: Any, x: Any, y: Any) -> Any:
+    """The set of lanes where x ≤ y, for one vector of float32 (a NaN is in no set) or of signed int32."""
+    if x != y or x not in (FLOATS, INTS):
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        left, right = (builder.extract_value(value, 0) for value in values)
+        compare = builder.fcmp_ordered if x == FLOATS else builder.icmp_signed
+        return builder.zext(builder.bitcast(compare("<=", left, right), I16), I64)
+
+    return types.int64(x, y), codegen
+
+
+@intrinsic
+def first_lane(typing_context: Any, lanes: Any) -> Any:
+    """The lowest lane of a set that is not empty."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        return call_llvm(builder, "llvm.cttz.i64", I64, values[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen

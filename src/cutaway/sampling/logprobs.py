@@ -1,0 +1,56 @@
+"""Log-probabilities of a row: the model's own, before temperature and every other step.
+
+In: logits [V] float32. Out: the logarithm of the row's sum of exponentials, from which the log-probability of any
+token follows, and the likeliest tokens with theirs.
+"""
+
+import numpy as np
+
+from cutaway.ops.cpu.arrays import Floats
+from cutaway.ops.cpu.math import log
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
+from cutaway.sampling.row import FARTHEST, LANES, SamplerScratch, temperature
+from cutaway.sampling.steps import INFINITY_BITS, exponentials, top_k
+
+
+@jit
+def log_total(logits: Floats, peak: np.float32, scratch: SamplerScratch) -> np.float32:
+    """ln Σ e^(logits[i] - peak), at least 0; ``scratch.distances`` are left at temperature 1. peak: the largest logit.
+
+    The order of the sum is that of ``steps.exponentials``.
+    """
+    temperature(logits, scratch.tail, peak, np.float32(1.0), scratch.distances)
+    return lane_max(log(splat(exponentials(scratch.distances, scratch.weights))))
+
+
+@jit
+def logprob(logit: np.float32, peak: np.float32, total: np.float32) -> np.float32:
+    """ln of the probability of a token with this logit, ≤ 0; total: from ``log_total``."""
+    return np.float32(0.0) - ((peak - min(logit, FARTHEST)) + total)
+
+
+@jit
+def list_best(count: int, total: np.float32, scratch: SamplerScratch) -> int:
+    """Write the ``count`` likeliest ids and their log-probabilities to ``scratch.best_…``; returns how many there are.
+
+    The likelier first, the lower id first among equals. Tokens whose logit is -∞ are not listed. In:
+    ``scratch.distances`` as ``log_total`` left them; they are used up.
+    """
+    top_k(scratch.distances, count, scratch.weights, scratch.buckets)
+    base = scratch.distances.ctypes.data
+    ids, values = scratch.best_ids, scratch.best_logprobs
+    listed = 0
+    for i in range(0, scratch.distances.shape[0], LANES):
+        lanes = lanes_at_most(load_int(base + 4 * i), splat_int(INFINITY_BITS - 1))
+        while lanes:
+            token = i + first_lane(lanes)
+            lanes &= lanes - 1
+            value = np.float32(0.0) - (scratch.distances[token] + total)
+            place = listed
+            while place > 0 and values[place - 1] < value:
+                ids[place], values[place] = ids[place - 1], values[place - 1]
+                place -= 1
+            ids[place], values[place] = token, value
+            listed += 1
+    return listed

@@ -1,0 +1,112 @@
+"""A row of logits, read: its largest value, the id that has it, and the distances of all ids from it.
+
+In: logits [V] float32, of any V. Out: ``largest`` and ``argmax``; ``distances``, the working array of the sampling
+steps. Nothing beyond the row's end is read: the last, partial vector is taken from a padded copy.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd import (
+    absolute,
+    div,
+    first_lane,
+    lane_max,
+    lanes_at_most,
+    load,
+    maximum,
+    minimum,
+    splat,
+    store,
+    sub,
+)
+from cutaway.sampling.params import MOST_LOGPROBS
+from cutaway.sampling.philox import BLOCK
+
+LANES: Final = 16
+ALL_LANES: Final = 0xFFFF
+BUCKETS: Final = 2048
+FARTHEST: Final = np.finfo(np.float32).max
+
+
+class SamplerScratch(NamedTuple):
+    """Room for sampling one row of V logits at a time. Vp is V rounded up to whole blocks of 64 ids."""
+
+    tail: Floats  # [16] the last V % 16 logits, then -∞
+    distances: Floats  # [Vp] the working array
+    weights: Floats  # [Vp]
+    buckets: Doubles  # [2048] of the search for a cut
+    best_ids: Ints  # [20] of the likeliest tokens
+    best_logprobs: Floats  # [20]
+
+    @classmethod
+    def allocate(cls, V: int) -> "SamplerScratch":
+        """Zeroed arrays for a vocabulary of V ids: 8 · Vp bytes and 16 KiB."""
+        padded = -(-V // BLOCK) * BLOCK
+        return cls(
+            tail=np.zeros(LANES, np.float32),
+            distances=np.zeros(padded, np.float32),
+            weights=np.zeros(padded, np.float32),
+            buckets=np.zeros(BUCKETS, np.float64),
+            best_ids=np.zeros(MOST_LOGPROBS, np.int32),
+            best_logprobs=np.zeros(MOST_LOGPROBS, np.float32),
+        )
+
+
+@jit
+def copy_tail(logits: Floats, tail: Floats) -> None:
+    """tail: [16] = the last V % 16 logits, then -∞."""
+    V = logits.shape[0]
+    start = V // LANES * LANES
+    for lane in range(LANES):
+        tail[lane] = logits[start + lane] if start + lane < V else np.float32(-np.inf)
+
+
+@jit
+def _vector_at(logits: Floats, tail: Floats, i: int) -> int:
+    """The address of the 16 logits from id i on, a multiple of 16."""
+    return logits.ctypes.data + 4 * i if i + LANES <= logits.shape[0] else tail.ctypes.data
+
+
+@jit
+def largest(logits: Floats, tail: Floats) -> np.float32:
+    """The largest logit, NaN where any is NaN. +∞ counts as the largest finite float32."""
+    ordered = ALL_LANES
+    most = splat(np.float32(-np.inf))
+    for i in range(0, logits.shape[0], LANES):
+        x = load(_vector_at(logits, tail, i))
+        ordered &= lanes_at_most(x, x)
+        most = maximum(x, most)
+    if ordered != ALL_LANES:
+        return np.float32(np.nan)
+    return min(lane_max(most), FARTHEST)
+
+
+@jit
+def argmax(logits: Floats, tail: Floats, peak: np.float32) -> int:
+    """The lowest id whose logit is ``peak``, the row's largest."""
+    for i in range(0, logits.shape[0], LANES):
+        lanes = lanes_at_most(splat(peak), load(_vector_at(logits, tail, i)))
+        if lanes:
+            return i + first_lane(lanes)
+    return -1
+
+
+@jit
+def temperature(logits: Floats, tail: Floats, peak: np.float32, t: np.float32, distances: Floats) -> None:
+    """distances[i] = (peak - logits[i]) / t, for t > 0: the probability of i is proportional to e^-distance.
+
+    A distance is ≥ 0, and 0 for the likeliest token whatever the temperature. ∞ stands for a token that can't be drawn:
+    a logit of -∞, and the ids from V on that fill the last block.
+    """
+    target = distances.ctypes.data
+    end = (logits.shape[0] + LANES - 1) // LANES * LANES
+    for i in range(0, end, LANES):
+        x = minimum(load(_vector_at(logits, tail, i)), splat(FARTHEST))
+        # The absolute value turns the -0 that 0 - 0 could give under another sign of zero into 0.
+        store(target + 4 * i, absolute(div(sub(splat(peak), x), splat(t))))
+    for i in range(end, distances.shape[0]):
+        distances[i] = np.float32(np.inf)
