@@ -43,3 +43,9 @@ class UnsupportedMachineError(CutawayError):
     """The processor or the platform lies below the supported floor (x86-64-v3 or aarch64)."""
 
     exit_code = 6
+
+
+class ComputationError(CutawayError):
+    """The numbers of a step can't be used: logits that are not numbers, or that leave no token to choose."""
+
+    exit_code = 7

@@ -1,7 +1,7 @@
 """Philox against published vectors and an oracle in Python integers."""
 
-import numpy as np
 import numba
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
