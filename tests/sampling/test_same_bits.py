@@ -27,7 +27,9 @@ def in_child(environment: dict[str, str]) -> tuple[str, str]:
 
 def test_two_processes_and_two_lowerings_agree() -> None:
     # The name of a processor alone leaves Numba the host's features, so both are set.
-    features = ",".join(("-" if name.startswith(ABOVE_THE_FLOOR) else "+") + name for name, present in HOST.items() if present)
+    features = ",".join(
+        ("-" if name.startswith(ABOVE_THE_FLOOR) else "+") + name for name, present in HOST.items() if present
+    )
     lowering, digest = in_child({"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features})
     assert lowering == "avx2"
     _, again = in_child({})

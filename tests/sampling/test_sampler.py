@@ -25,6 +25,7 @@ FILTERS = {  # temperature, top_k, top_p, min_p
     "top_p": (1.0, 0, 0.8, 0.0),
     "min_p": (1.0, 0, 1.0, 0.15),
     "all": (0.8, 8, 0.9, 0.05),
+    "in order": (1.0, 7, 0.88, 0.15),  # keeps 5 tokens; 6 if top-p came before top-k, 4 if after min-p
 }
 BY = {"position": (0, 0, 1), "choice": (0, 1, 0), "seed": (1, 0, 0), "seed, upper half": (1 << 32, 0, 0)}
 
@@ -61,6 +62,15 @@ def counted(filters: tuple[float, int, float, float], by: str) -> np.ndarray:
 def test_tokens_are_drawn_with_the_odds_of_the_filtered_distribution(filters: tuple[float, int, float, float]) -> None:
     statistic, limit = chi_square(counted(filters, "position"), oracle.filtered(LOGITS, *filters))
     assert statistic < limit
+
+
+def test_the_case_for_the_order_of_the_steps_tells_the_orders_apart() -> None:
+    t, k, p, m = FILTERS["in order"]
+    row = oracle.softmax(LOGITS, t)
+    declared = oracle.filtered(LOGITS, t, k, p, m)
+    top_p_first = oracle.min_p(oracle.top_k(oracle.top_p(row, p), k), m)
+    top_p_last = oracle.top_p(oracle.min_p(oracle.top_k(row, k), m), p)
+    assert [np.count_nonzero(each) for each in (declared, top_p_first, top_p_last)] == [5, 6, 4]
 
 
 @pytest.mark.parametrize("by", BY)
