@@ -17,7 +17,8 @@ from cutaway.model.batch import Piece, make_batch
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.sampling.params import SamplingParams
-from cutaway.sampling.sampler import SampleResult, SamplerScratch, sample_row
+from cutaway.sampling.row import SamplerScratch
+from cutaway.sampling.sampler import NoiseKey, SampleResult, sample_row
 
 
 class Steps(Protocol):

@@ -212,7 +212,8 @@ def _named(token: GeneratedToken, tokenizer: Tokenizer) -> dict[int, Logprob]:
     best = {
         token_id: named(token_id, value, rank) for rank, (token_id, value) in enumerate(token.sample.top_logprobs, 1)
     }
-    assert token.sample.logprob is not None and token.rank is not None, "logprobs were asked for"
+    assert token.sample.logprob is not None, "logprobs were asked for"
+    assert token.rank is not None
     return {**best, token.token_id: named(token.token_id, token.sample.logprob, token.rank)}
 
 
