@@ -26,9 +26,9 @@ def run(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token; 1 the model's own spread.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token; 1 the model's own spread.")] = 0.7,
     top_k: Annotated[int, typer.Option(help="Only the k most likely tokens; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Only the most likely tokens that reach this probability.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Only the most likely tokens that reach this probability.")] = 0.9,
     min_p: Annotated[
         float, typer.Option(help="Only tokens of at least this part of the best one's probability.")
     ] = 0.0,
@@ -36,8 +36,8 @@ def run(
         int | None, typer.Option(help="For the same answer again; fresh and shown where none is given.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of the answer at most; default, to the end of the context.")
-    ] = None,
+        int, typer.Option(help="Tokens of the answer at most; a small model may not find an end by itself.")
+    ] = 1024,
     context: Annotated[
         int | None, typer.Option(help="Positions of prompt and answer; default, the model's, up to 8192.")
     ] = None,

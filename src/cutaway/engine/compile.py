@@ -7,7 +7,7 @@ kernel.
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,16 +18,21 @@ from numba.core import event
 from cutaway import ops
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.workspace import allocate_workspace
+from cutaway.model import forward as forward_module
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.config import ModelConfig
-from cutaway.model.forward import forward, forward_compiled, rebind
+from cutaway.model.forward import forward_compiled, rebind
 from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
 from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.team import Team
+from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT
 from cutaway.ops.kernel_cache import cache_is_shared, compile_all, is_kept
+from cutaway.sampling.params import SamplingParams
+from cutaway.sampling.row import SamplerScratch
+from cutaway.sampling.sampler import NoiseKey, sample_row
 
 LARGEST: Final = "attention"  # the operation that takes longest to compile
 POLL_SECONDS: Final = 0.02
@@ -93,46 +98,52 @@ def operation_signatures() -> dict[str, set[tuple[Any, ...]]]:
 
         return record
 
-    names = set(forward.__code__.co_names) & set(ops.cpu.__all__)
+    names = set(forward_module.forward.__code__.co_names) & set(ops.cpu.__all__)
     ignore = {"tap": lambda *arguments: None}
     rebind({name: recorder(name) for name in names} | ignore)(*step_arguments())
     return signatures
 
 
 def compile_for_any_model(kv_dtype: str = "f16") -> None:
-    """Compile, or find in the cache, the forward and the KV kernels; a model's weight formats follow at its loading.
+    """Compile, or find in the cache, the forward, the sampler and the KV kernels.
 
-    Numba compiles one function at a time in a process. So a second process compiles the largest operation and the
-    weight formats into the same cache, while this one compiles the others.
+    Numba compiles one function at a time in a process. So on first use a second process compiles into the same cache
+    what does not wait for the largest operation, which this one compiles.
     """
-    compile_all(kv_format(kv_dtype).kernels)
-    compiled: Any = forward_compiled
-    whole = _types(step_arguments())
-    if cache_is_shared() and not is_kept(compiled, whole):
+    forward: Any = forward_compiled
+    step = _types(step_arguments())
+    if cache_is_shared() and not is_kept(forward, step):
         signatures = operation_signatures()
+        others = [(getattr(ops.cpu, name), each) for name in set(signatures) - {LARGEST} for each in signatures[name]]
         with subprocess.Popen(
             [sys.executable, "-m", "cutaway.engine.compile"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as second:
             try:
-                for name in sorted(set(signatures) - {LARGEST}):
-                    _compile_operation(name, signatures)
-                while second.poll() is None and not all(
-                    is_kept(getattr(ops.cpu, LARGEST), each) for each in signatures[LARGEST]
-                ):
+                for signature in signatures[LARGEST]:
+                    getattr(ops.cpu, LARGEST).compile(signature)
+                compile_all(kv_format(kv_dtype).kernels)
+                while second.poll() is None and not all(is_kept(*other) for other in others):
                     time.sleep(POLL_SECONDS)
-                compiled.compile(whole)
+                forward.compile(step)
+                second.wait()
             except BaseException:
                 second.kill()
                 raise
-    compiled.compile(whole)
+    forward.compile(step)
+    compile_all(kv_format(kv_dtype).kernels)
+    _sample_nothing()
 
 
-def _compile_operation(name: str, signatures: Mapping[str, set[tuple[Any, ...]]]) -> None:
-    for signature in signatures.get(name, ()):
-        getattr(ops.cpu, name).compile(signature)
+def _sample_nothing() -> None:
+    """Compile the sampler by using it once."""
+    with float_environment():
+        sample_row(np.zeros(64, np.float32), SamplingParams(), NoiseKey(0, 0, 0), SamplerScratch.allocate(64))
 
 
 if __name__ == "__main__":
     # The second process of ``compile_for_any_model``.
-    _compile_operation(LARGEST, operation_signatures())
+    for name, signatures in operation_signatures().items():
+        for signature in signatures if name != LARGEST else ():
+            getattr(ops.cpu, name).compile(signature)
+    _sample_nothing()
     compile_all(kernel for layout in TILE_FORMATS.values() for kernel in layout.kernels)

@@ -35,8 +35,8 @@ class SamplingParams:
     """0 … 1. Keep the tokens at least this times as likely as the likeliest (Nguyen et al. 2024); 0: all."""
     seed: int | None = None
     """Any int64, -1 among them: each is a seed like any other. None: a fresh one, which the engine echoes."""
-    max_tokens: int = 16
-    """The most tokens to generate, at least 1."""
+    max_tokens: int | None = 16
+    """The most tokens to generate, at least 1; None: as many as the context holds."""
     ignore_eos: bool = False
     """Go on after an end-of-sequence token."""
     logprobs: int | None = None
@@ -47,7 +47,8 @@ class SamplingParams:
         self._check_number("top_p", 0.0, 1.0, "Use 1 to keep all tokens.", exclusive=True)
         self._check_number("min_p", 0.0, 1.0, "Use 0 to keep all tokens.")
         self._check_integer("top_k", -1, None, "Use 0 to keep all tokens.")
-        self._check_integer("max_tokens", 1, None, "Ask for at least one token.")
+        if self.max_tokens is not None:
+            self._check_integer("max_tokens", 1, None, "Ask for at least one token.")
         if self.seed is not None:
             self._check_integer("seed", INT64_MIN, INT64_MAX, "Leave it out for a fresh one.")
         if self.logprobs is not None:
