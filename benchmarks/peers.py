@@ -147,9 +147,7 @@ class LlamaCppDecode(LlamaCpp):
 
     def tokens(self, prompt: list[int], new_tokens: int) -> Iterator[int]:
         context, token_type = self.llama.ctx, self.api.llama_token
-        tokens = (token_type * len(prompt))(
-            *prompt
-        )  # a batch holds a bare pointer: both arrays must stay alive
+        tokens = (token_type * len(prompt))(*prompt)  # a batch holds a bare pointer: both arrays must stay alive
         following = (token_type * 1)()
         batch = self.api.llama_batch_get_one(tokens, len(prompt))
         for _ in range(new_tokens):
@@ -204,9 +202,7 @@ def time_arrivals(engine: Engine, prompt: list[int], new_tokens: int) -> Arrival
 def serve_engine(name: str, model: Path, threads: int) -> None:
     """The worker: one JSON request a line on stdin, one JSON answer a line on the original stdout."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # whatever a library prints must not mix with the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints must not mix with the answers
     engine = ENGINES[name](model, threads)
     print(json.dumps(engine.info()), file=answers, flush=True)
     for line in sys.stdin:
@@ -340,17 +336,13 @@ def print_table(report: dict[str, Any]) -> None:
     probe = report["streaming_probe"]
     print(f"\nstreaming read, same rounds ({probe}): {middle:.1f} GB/s [{low:.1f}, {high:.1f}]")
     bound = streaming["median"] / report["model_bytes"]
-    print(
-        f"one pass over the file ({report['model_bytes'] / 1e6:.1f} MB) a token: {bound:.0f} tokens a second"
-    )
+    print(f"one pass over the file ({report['model_bytes'] / 1e6:.1f} MB) a token: {bound:.0f} tokens a second")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path, help="GGUF file")
-    parser.add_argument(
-        "--peer-python", type=Path, help="interpreter of the environment with llama-cpp-python"
-    )
+    parser.add_argument("--peer-python", type=Path, help="interpreter of the environment with llama-cpp-python")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="also write everything to this file")

@@ -4,7 +4,6 @@ In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, an
 Source pages are given back to the system as they are repacked.
 """
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from cutaway.model.shapes import LAYER_MATRICES, WEIGHTS, Limits, dimensions
 from cutaway.ops.cpu.memory import Arena, aligned
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, TileFormat, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
-from cutaway.ops.kernel_cache import Kernel
 
 TILES_A_JOB = 256  # a repacking job's share of a large matrix
 
@@ -90,11 +88,6 @@ def _vector(gguf: GGUFFile, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]
     return np.ascontiguousarray(dequantize(tensor.block_type, tensor.data).reshape(-1))
 
 
-def model_kernels(formats: Iterable[str]) -> list[Kernel]:
-    """The tile kernels that matrices of these formats need."""
-    return [kernel for name in sorted(formats) for kernel in TILE_FORMATS[name].kernels]
-
-
 def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
     """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough
     memory.
@@ -123,6 +116,8 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(repack, *job) for job in jobs]:
             done.result()
+    for name in matrices:
+        gguf.drop_pages(gguf.tensors[name])
 
     where = {name: index for index, name in enumerate(matrices)}
     layers = np.array(
