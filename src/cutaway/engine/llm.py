@@ -3,6 +3,7 @@
 In: a model's name and prompts, as text or as token ids. Out: texts, tokens and logprobs, at once or streamed.
 """
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -29,7 +30,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         *,
         threads: int | None = None,
         context: int | None = None,
@@ -45,7 +46,7 @@ class LLM:
         # What every model needs is compiled while the file is fetched; later starts find both.
         compiling = Future[None]()
         threading.Thread(target=_fulfil, args=(compiling, kv_dtype), name="cutaway-compile", daemon=True).start()
-        self.model = resolve(model, progress)
+        self.model = resolve(os.fspath(model), progress)
         compiling.result()
         with open_gguf(self.model.path) as gguf:
             self.tokenizer: Tokenizer = load_tokenizer(gguf.metadata)
