@@ -3,10 +3,10 @@
 In: a model's config, the bytes of its matrices, what a batch asks for. Out: for each tap of the forward, in its order,
 operations and bytes.
 
-Conventions. A multiplication and an addition are two operations; exp, sine, cosine, square root, division and rounding are
-one each. A matrix product counts its 2·T·N·K int8 operations, not the few float32 ones that apply the blocks' scales. Bytes are compulsory: each
-distinct byte that the operation reads or writes counts once, wherever in the caches it may lie. Token ids, positions
-and page tables are not counted.
+Conventions. A multiplication and an addition are two operations; exp, sine, cosine, square root, division and rounding
+are one each. A matrix product counts its 2·T·N·K int8 operations, not the few float32 ones that apply the blocks'
+scales. Bytes are compulsory: each distinct byte that the operation reads or writes counts once, wherever in the caches
+it may lie. Token ids, positions and page tables are not counted.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""The ledger of a step: for each operation its calls, what it computes and moves, its time, and how near it comes to the
-machine's limits.
+"""The ledger of a step: for each operation its calls, what it computes and moves, its time, and how near it comes to
+the machine's limits.
 
 In: a runner, a batch, the measured limits. Out: a ``Ledger``, whose rows' times add up to the timed step's exactly; the
 closed step, measured in the same run, is kept beside it.
@@ -124,15 +124,15 @@ def tap_order(model: Model, batch: Batch, workspace: Workspace) -> list[TapName]
 def intervals(clocks: Clocks, order: Sequence[TapName]) -> list[int]:
     """Cycles of the handover, then of each operation of ``order``, from the clocks [n, 1 + stamps] of a step's members.
 
-    An operation is complete when the first member leaves its barrier: a member that the system stops there comes late to its
-    own stamp, while the others go on. So the earliest stamp of all members counts; the processors' counters agree.
-    Raises ValueError when the clocks have not exactly the stamps that the forward's taps explain.
+    An operation is complete when the first member leaves its barrier: a member that the system stops there comes late
+    to its own stamp, while the others go on. So the earliest stamp of all members counts; the processors' counters
+    agree. Raises ValueError when the clocks have not exactly the stamps that the forward's taps explain.
     """
     expected = len(order) + 2
     if clocks.shape[1] != expected + 1 or (clocks[:, 0] != expected).any():
         raise ValueError(
-            f"the clocks hold {clocks[:, 0].tolist()} stamps in {clocks.shape[1] - 1} words; {len(order)} taps and the two "
-            f"at the start make {expected}. The timed forward and the dry run differ."
+            f"the clocks hold {clocks[:, 0].tolist()} stamps in {clocks.shape[1] - 1} words; {len(order)} taps and the "
+            f"two at the start make {expected}. The timed forward and the dry run differ."
         )
     return [int(cycles) for cycles in np.diff(clocks[:, 1:].min(axis=0))]
 

@@ -1,7 +1,7 @@
 """The machine's limits, measured: streaming reads, int8 dot products, float32 multiply-adds.
 
-In: a team. Out: ``MachineLimits``: rates with their spread, and the probes' parameters. Each probe is compiled code, repeated
-for a fixed short time with a barrier at both ends. Neighbours on the machine make every repetition slower and none
+In: a team. Out: ``MachineLimits``: rates with their spread, and the probes' parameters. Each probe is compiled code,
+repeated for a fixed short time with a barrier at both ends. Neighbours on the machine make repetitions slower and none
 faster, so the best one is the limit; median and worst show how quiet the machine was.
 """
 
@@ -61,8 +61,11 @@ class MachineLimits:
         return asdict(self)
 
 
-def huge_page_bytes(address: int, smaps: str) -> int | None:
-    """Bytes in huge pages of the mapping that holds ``address``, by the text of /proc/self/smaps; None if not there."""
+def huge_page_bytes(address: int, size: int, smaps: str) -> int | None:
+    """Bytes in huge pages of the mapping that holds ``address``, at most ``size``; None if the system doesn't say.
+
+    smaps: the text of /proc/self/smaps, where neighbouring blocks of memory can share a mapping.
+    """
     inside = False
     for line in smaps.splitlines():
         head, _, rest = line.partition(" ")
@@ -70,7 +73,7 @@ def huge_page_bytes(address: int, smaps: str) -> int | None:
         if dash and not head.endswith(":"):
             inside = int(first, 16) <= address < int(last, 16)
         elif inside and head == "AnonHugePages:":
-            return int(rest.split()[0]) * 1024
+            return min(size, int(rest.split()[0]) * 1024)
     return None
 
 
@@ -144,7 +147,7 @@ def measure_limits(
         threads=team.size,
         lowering=LOWERING,
         stream_bytes=whole,
-        huge_page_bytes=huge_page_bytes(int(stream.ctypes.data), _smaps()),
+        huge_page_bytes=huge_page_bytes(int(stream.ctypes.data), whole, _smaps()),
         probe_seconds=probe_seconds,
         stream=stream_rate,
         int8=int8,

@@ -8,7 +8,7 @@ written by ``start`` inside the step, behind a barrier: up to there the threads 
 """
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from cutaway.ops.cpu.team import Team, barrier
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd.processor import cycles
 
-Clocks = "np.ndarray[Any, np.dtype[np.int64]]"
+Clocks: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 @jit

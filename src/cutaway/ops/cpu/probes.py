@@ -4,7 +4,7 @@ In: a team's member, and how much to do. Out: in ``elapsed[0]``, the cycles from
 behind it. What a member computed goes to its row of ``sink``: the compiler would leave out work without a result.
 """
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from cutaway.ops.simd import (
 )
 from cutaway.ops.simd.processor import atomic_load, cycles
 
-Words = "np.ndarray[Any, np.dtype[np.int64]]"
+Words: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 DOT_ROWS: Final = {"avx512": 12, "avx2": 2}[LOWERING]
 FMA_ROWS: Final = {"avx512": 12, "avx2": 5}[LOWERING]
@@ -40,9 +40,9 @@ PRODUCTS: Final = 64  # int8 products of one dot product of vectors
 
 @jit
 def stream_read(team: Team, address: int, size: int, sink: Ints, elapsed: Words) -> None:
-    """Read ``size`` bytes from ``address``, a multiple of the members times STREAM_STEP, each member a contiguous share.
+    """Read ``size`` bytes from ``address``, each member a contiguous share; the sums of 16 lanes of int32 go to sink.
 
-    sink: [n, 16 · m] int32 for the sums, m the accumulators.
+    size: a multiple of the members times STREAM_STEP. sink: [n, 16 or more] int32.
     """
     share = size // team.size
     source = address + team.rank * share
@@ -62,7 +62,7 @@ def stream_read(team: Team, address: int, size: int, sink: Ints, elapsed: Words)
 
 @jit
 def dot_products(team: Team, weights: int, activations: int, passes: int, sink: Ints, elapsed: Words) -> None:
-    """passes · DOT_LINES · DOT_ROWS dot products of 64 int8 pairs by each member.
+    """passes · DOT_LINES · DOT_ROWS dot products of 64 int8 pairs by each member, summed in DOT_ROWS vectors.
 
     weights: address of DOT_LINES · 64 unsigned bytes up to 127; activations: address of DOT_ROWS · 4 signed bytes. The
     activations stay in registers. The weights come from L1, one load for DOT_ROWS products: were they constant, the
@@ -83,7 +83,7 @@ def dot_products(team: Team, weights: int, activations: int, passes: int, sink: 
 
 @jit
 def multiply_adds(team: Team, passes: int, x: np.float32, sink: Ints, elapsed: Words) -> None:
-    """passes · FMA_ROWS vectors of 16 float32 fma by each member, in registers."""
+    """passes · FMA_ROWS vectors of 16 float32 fma by each member, in registers: sink, as float32, holds passes · x²."""
     total = zeros(FMA_ROWS)
     factor = splat(x)
     barrier(team)
