@@ -4,15 +4,17 @@ In: nothing. Out: a report, or JSON. Run it first when something is slow or does
 """
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from cutaway.cli.models import Json
 
 if TYPE_CHECKING:
     from cutaway.audit.machine import MachineReport
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """Show versions, processor, memory, caches, models, and the machine's measured limits."""
     # Imported here: the other commands shall not wait for the compiler to load.
     from rich.text import Text
