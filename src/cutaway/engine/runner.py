@@ -18,6 +18,7 @@ from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.shapes import TAPS, Limits, dimensions, evaluate
 from cutaway.ops.cpu.arrays import Batch, Floats
+from cutaway.ops.cpu.clock import new_clocks
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.team import Team
@@ -110,10 +111,14 @@ class ModelRunner:
         return self._logits(batch)
 
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
-        """Timed: as closed, but returns the members' clocks, int64 [n, 1 + taps]: how many stamps, then the stamps."""
+        """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.
+
+        The first stamp is from before the step was handed to the threads, the second from when all had it (see
+        ``ops.cpu.clock``); then one for each tap.
+        """
         self._check(batch)
         taps = sum(1 if layer_free else self.config.num_layers for layer_free in map(_outside_layers, TAPS))
-        clocks = np.zeros((self.team.size, 1 + taps), np.int64)
+        clocks = new_clocks(self.team.size, taps)
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks
 

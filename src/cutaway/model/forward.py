@@ -4,7 +4,7 @@ It is written once, over the operations named in the import below, which are loo
 There are four ways to run it, and they differ in nothing but that table:
 
     closed      ``forward_compiled``: one compiled function over all layers, without the GIL
-    timed       ``forward_timed``: the same, its taps bound to the cycle counter
+    timed       ``forward_timed``: the same, its taps bound to the cycle counter, and a stamp before the first operation
     open        ``rebind({"tap": …})``: this very code object run by CPython over the compiled operations; same bits
     reference   ``rebind(ops.reference.TABLE)``: over NumPy in float64; the definition of right
 """
@@ -29,6 +29,7 @@ from cutaway.ops.cpu import (
     tap,
 )
 from cutaway.ops.cpu.arrays import Batch
+from cutaway.ops.cpu.clock import embed_timed
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.tap import clock_tap
 from cutaway.ops.cpu.team import Team
@@ -106,4 +107,4 @@ def rebind(table: Mapping[str, Any], name: str = "forward_open") -> Callable[[An
 
 
 forward_compiled = jit(forward)
-forward_timed = jit(rebind({"tap": clock_tap}, "forward_timed"))
+forward_timed = jit(rebind({"tap": clock_tap, "embed": embed_timed}, "forward_timed"))

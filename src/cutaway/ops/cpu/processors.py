@@ -13,7 +13,7 @@ def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     try:
         quota, period = (root / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ZeroDivisionError):
         pass
     try:
         quota_us = int((root / "cpu" / "cpu.cfs_quota_us").read_text())

@@ -39,6 +39,14 @@ class float_environment:  # noqa: N801  (a context manager, used like a function
         _set_float_environment(self._state)
 
 
+def check_threads(size: int) -> None:
+    """Raises InvalidRequestError for a team's size outside 1 … MOST_THREADS."""
+    if not 1 <= size <= MOST_THREADS:
+        raise InvalidRequestError(
+            f"threads is {size}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
+        )
+
+
 class ThreadTeam:
     """``size`` threads: the caller's own is member 0, the others are kept until ``close``.
 
@@ -46,14 +54,11 @@ class ThreadTeam:
     """
 
     def __init__(self, size: int) -> None:
-        if not 1 <= size <= MOST_THREADS:
-            raise InvalidRequestError(
-                f"threads is {size}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
-            )
+        self._inboxes: list[queue.SimpleQueue[Any]] = []  # first: close() reads it even after a refusal
+        check_threads(size)
         self.size = size
         self._shared = shared_block(size)
         self._lock = threading.Lock()  # one step at a time, whoever calls
-        self._inboxes: list[queue.SimpleQueue[Any]] = []
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         for rank in range(1, size):
             inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()

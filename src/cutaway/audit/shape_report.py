@@ -1,0 +1,136 @@
+"""The shape table filled in for one file: what its weights, KV cache and buffers are, and what they take.
+
+In: an open GGUF, whose tensors' data is not read; a context, a number of threads. Out: a ``ShapeReport``; its totals
+are what a runner with these limits has in memory, but for the padding at the ends of tiles.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from cutaway.audit.table import plain_table, quantity
+from cutaway.audit.workloads import check_length
+from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP, PAGE_LENGTH
+from cutaway.formats.gguf import GGUFFile
+from cutaway.model.config import read_config
+from cutaway.model.loader import check_tensors
+from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, WEIGHTS, Limits, Row, dimensions
+from cutaway.ops.cpu.kv_tiles import SUBTILE
+from cutaway.ops.cpu.processors import default_threads
+from cutaway.ops.cpu.threads import check_threads
+
+
+@dataclass(frozen=True)
+class DimensionLine:
+    """A named dimension."""
+
+    name: str
+    value: int
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ShapeLine:
+    """A weight (of all layers together) or a buffer."""
+
+    name: str
+    count: int  # layers that have one, or 1
+    symbolic: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int  # all of them
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ShapeReport:
+    """Everything that has a shape."""
+
+    model: str
+    dimensions: tuple[DimensionLine, ...]
+    weights: tuple[ShapeLine, ...]
+    kv: tuple[ShapeLine, ...]
+    buffers: tuple[ShapeLine, ...]
+
+    def total(self, part: str) -> int:
+        """Bytes of "weights", "kv" or "buffers"."""
+        return sum(line.bytes for line in getattr(self, part))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, with totals."""
+        return {**asdict(self), "total_bytes": {part: self.total(part) for part in ("weights", "kv", "buffers")}}
+
+
+def shape_report(gguf: GGUFFile, context: int | None = None, threads: int | None = None) -> ShapeReport:
+    """The report for a runner with one context and one row of logits. Raises what loading the model would raise."""
+    config = read_config(gguf)
+    check_tensors(gguf, config)
+    positions = min(config.context_length, DEFAULT_CONTEXT) if context is None else context
+    check_length("context", positions, config)
+    members = default_threads() if threads is None else threads
+    check_threads(members)
+    pages = -(-positions // PAGE_LENGTH)
+    sizes = dimensions(config, Limits(DEFAULT_STEP, 1, members, positions, pages * PAGE_LENGTH // SUBTILE))
+
+    def weight(row: Row) -> ShapeLine | None:
+        layers = range(config.num_layers) if "{l}" in row.name else range(1)
+        tensors = [gguf.tensors[name] for name in (row.name.format(l=l) for l in layers) if name in gguf.tensors]
+        if not tensors:
+            return None  # a tied head
+        types = [tensor.block_type.name for tensor in tensors]
+        shown = [name if len(set(types)) == 1 else f"{types.count(name)}×{name}" for name in dict.fromkeys(types)]
+        size = sum(tensor.nbytes for tensor in tensors)
+        return ShapeLine(row.name, len(tensors), row.shape, row.size(sizes), ", ".join(shown), size, row.meaning)
+
+    def buffer(row: Row) -> ShapeLine:
+        return ShapeLine(row.name, 1, row.shape, row.size(sizes), row.dtype, row.nbytes(sizes), row.meaning)
+
+    return ShapeReport(
+        model=config.name,
+        dimensions=tuple(DimensionLine(name, sizes[name], meaning) for name, meaning in DIMENSIONS.items()),
+        weights=tuple(line for line in map(weight, WEIGHTS) if line is not None),
+        kv=tuple(buffer(row) for row in KV),
+        buffers=tuple(buffer(row) for row in BUFFERS),
+    )
+
+
+def _dimension_table(report: ShapeReport) -> Table:
+    table = plain_table(f"Dimensions of {report.model}")
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    table.add_column("meaning")
+    for line in report.dimensions:
+        table.add_row(line.name, f"{line.value:,}", line.meaning)
+    return table
+
+
+def _shape_table(title: str, lines: Sequence[ShapeLine], total: int) -> Table:
+    table = plain_table(title)
+    table.add_column("name", no_wrap=True)
+    table.add_column("count", justify="right")
+    table.add_column("symbolic", no_wrap=True)
+    table.add_column("actual", no_wrap=True)
+    table.add_column("type")
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("meaning")
+    for line in lines:
+        # No markup: "[T, D]" would be read as a style.
+        symbolic, actual = ("\\[" + ", ".join(map(str, entries)) + "]" for entries in (line.symbolic, line.shape))
+        table.add_row(line.name, str(line.count), symbolic, actual, line.dtype, quantity(line.bytes, "B"), line.meaning)
+    table.add_row("total", "", "", "", "", quantity(total, "B"), f"{total:,} bytes", style="bold")
+    return table
+
+
+def shape_tables(report: ShapeReport) -> list[Table]:
+    """Dimensions, weights, KV cache, buffers."""
+    titles = {
+        "weights": "Weights, in the file's block formats",
+        "kv": "KV cache",
+        "buffers": "Buffers, allocated once",
+    }
+    return [
+        _dimension_table(report),
+        *(_shape_table(title, getattr(report, part), report.total(part)) for part, title in titles.items()),
+    ]

@@ -1,0 +1,173 @@
+"""Limits and ledgers for people and for programs.
+
+In: ``MachineLimits``, ``Ledger``. Out: rich tables and sentences, or plain data for JSON.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cutaway.audit.ledger import Ledger, LedgerRow
+from cutaway.audit.limits import MachineLimits, Rate
+
+BYTE_FIELDS = ("weight_bytes", "kv_bytes", "activation_bytes")
+PIPED_WIDTH = 140  # columns where the output is no terminal
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def output_console() -> Console:
+    """A console on standard output; where that is no terminal: without colour, of fixed width."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits with a decimal prefix: ``98.4 MB``; nothing for 0."""
+    if value == 0:
+        return ""
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= 0.9995 * factor:
+            return f"{_three_digits(value / factor)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(0, 2 - (len(str(int(abs(value)))) - 1))}f}" if value != int(value) else f"{int(value)}"
+
+
+def plain_table(title: str) -> Table:
+    """A table without vertical lines."""
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), header_style="dim"
+    )
+
+
+def limits_table(limits: MachineLimits) -> Table:
+    """The machine's limits, each with its spread."""
+    table = plain_table(f"Limits of this machine, {_threads(limits.threads)}")
+    table.add_column("limit")
+    for column in ("best", "median", "worst", "repeats"):
+        table.add_column(column, justify="right")
+    table.add_column("probe")
+
+    def row(name: str, rate: Rate, unit: str, probe: str) -> None:
+        rates = [quantity(value, unit) for value in (rate.best, rate.median, rate.worst)]
+        table.add_row(name, *rates, str(rate.repeats), probe)
+
+    row("streaming read", limits.stream, "B/s", f"{quantity(limits.stream_bytes, 'B')}, {_pages(limits)}")
+    row("int8 dot products", limits.int8, "op/s", f"registers and L1, {limits.lowering}")
+    row("float32 multiply-add", limits.float32, "op/s", f"registers, {limits.lowering}")
+    return table
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count != 1 else ''}"
+
+
+def _pages(limits: MachineLimits) -> str:
+    if limits.huge_page_bytes is None:
+        return "page size unknown"
+    return f"{100 * limits.huge_page_bytes / limits.stream_bytes:.0f} % in huge pages"
+
+
+def ledger_table(ledger: Ledger, title: str) -> Table:
+    """One row for each operation, and their sum."""
+    table = plain_table(title)
+    table.add_column("operation", no_wrap=True)
+    table.add_column("calls", justify="right", no_wrap=True)
+    table.add_column("shape", no_wrap=True)
+    for column in ("million\noperations", "weights\nMB", "KV\nMB", "activations\nMB", "time\nms", "% of\nstep"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("limit", no_wrap=True)
+    table.add_column("% of\nlimit", justify="right", no_wrap=True)
+    for row in ledger.rows:
+        table.add_row(*_cells(row, ledger.seconds))
+    totals = [sum(getattr(row, field) for row in ledger.rows) for field in BYTE_FIELDS]
+    table.add_row(
+        "sum",
+        str(sum(row.calls for row in ledger.rows)),
+        "",
+        "",
+        *map(_millions, totals),
+        f"{ledger.seconds * 1e3:,.3f}",
+        "100.0",
+        "",
+        _percent(sum(row.bound_seconds for row in ledger.rows), ledger.seconds),
+        style="bold",
+    )
+    return table
+
+
+def _cells(row: LedgerRow, step_seconds: float) -> list[str]:
+    if row.int8_operations:
+        operations = f"{_millions(row.int8_operations)} int8"
+    else:
+        operations = f"{_millions(row.flops)} f32 " if row.flops else ""
+    return [
+        row.name,
+        str(row.calls),
+        row.shape,
+        operations,
+        *(_millions(getattr(row, field)) for field in BYTE_FIELDS),
+        f"{row.seconds * 1e3:,.3f}",
+        _percent(row.seconds, step_seconds),
+        row.bound,
+        _percent(row.bound_seconds, row.seconds) if row.bound else "",
+    ]
+
+
+def _millions(value: int) -> str:
+    """To three decimals; nothing for 0."""
+    return f"{value / 1e6:,.3f}" if value else ""
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole > 0 else ""
+
+
+def ledger_summary(ledger: Ledger) -> list[str]:
+    """What a ledger says as a whole, a sentence a line."""
+    slowest, median, fastest = ledger.tokens_per_second
+    lines = [
+        f"{median:,.1f} tokens/s: median of {len(ledger.closed_seconds)} closed steps, "
+        f"{slowest:,.1f} to {fastest:,.1f}.",
+        f"{ledger.roofline:,.1f} tokens/s if each operation ran at its limit: "
+        f"{100 * median / ledger.roofline:.1f} % of that is reached.",
+        f"The operations' times add up to {ledger.seconds * 1e3:,.3f} ms, the closed step takes "
+        f"{ledger.closed_median * 1e3:,.3f} ms: {100 * ledger.deviation:+.1f} %.",
+    ]
+    if ledger.streaming_limit < 2 * ledger.roofline:  # streaming is most of what must be done
+        lines.insert(
+            1,
+            f"{ledger.streaming_limit:,.1f} tokens/s is the streaming limit, {quantity(ledger.streamed_bytes, 'B')} of "
+            f"weights and KV at {quantity(ledger.limits.stream.best, 'B/s')}: "
+            f"{100 * median / ledger.streaming_limit:.1f} % of it is reached.",
+        )
+    return lines
+
+
+LEGEND = (
+    "Operations and bytes are those of all calls. Bytes are those that must be read or written at least once; where "
+    "they lie in a cache already, an operation can be faster than streaming memory allows (more than 100 % of it)."
+)
+
+
+def ledger_dict(ledger: Ledger) -> dict[str, Any]:
+    """Plain data: seconds, bytes and operations; the machine's limits are not repeated."""
+    slowest, median, fastest = ledger.tokens_per_second
+    return {
+        "tokens": ledger.tokens,
+        "context": ledger.context,
+        "tokens_per_second": {"median": median, "slowest": slowest, "fastest": fastest},
+        "closed_seconds": list(ledger.closed_seconds),
+        "closed_median": ledger.closed_median,
+        "timed_seconds": ledger.seconds,
+        "deviation": ledger.deviation,
+        "streamed_bytes": ledger.streamed_bytes,
+        "streaming_limit": ledger.streaming_limit,
+        "roofline": ledger.roofline,
+        "operations": [asdict(row) for row in ledger.rows],
+    }

@@ -1,0 +1,96 @@
+"""Probes of the machine: streaming reads, integer dot products and float32 multiply-adds, as fast as they go.
+
+In: a team's member, and how much to do. Out: in ``elapsed[0]``, the cycles from the barrier before the work to the one
+behind it. What a member computed goes to its row of ``sink``: the compiler would leave out work without a result.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from cutaway.ops.cpu.arrays import Ints
+from cutaway.ops.cpu.team import Team, barrier
+from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd import (
+    LOWERING,
+    add_int,
+    dot_u7,
+    fma,
+    load_int,
+    load_uint8,
+    splat,
+    store_int,
+    store_rows,
+    zeros,
+    zeros_int,
+)
+from cutaway.ops.simd.processor import atomic_load, cycles
+
+Words: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+DOT_ROWS: Final = {"avx512": 12, "avx2": 2}[LOWERING]
+FMA_ROWS: Final = {"avx512": 12, "avx2": 5}[LOWERING]
+"""Independent accumulators: enough to hide the latency, few enough to stay in registers."""
+
+STREAM_STEP: Final = 256  # bytes that an iteration reads
+DOT_LINES: Final = 16  # vectors of 64 weights that the dot products run over: they stay in L1
+LANES: Final = 16
+PRODUCTS: Final = 64  # int8 products of one dot product of vectors
+
+
+@jit
+def stream_read(team: Team, address: int, size: int, sink: Ints, elapsed: Words) -> None:
+    """Read ``size`` bytes from ``address``, each member a contiguous share; the sums of 16 lanes of int32 go to sink.
+
+    size: a multiple of the members times STREAM_STEP. sink: [n, 16 or more] int32.
+    """
+    share = size // team.size
+    source = address + team.rank * share
+    a, b, c, d = zeros_int(1), zeros_int(1), zeros_int(1), zeros_int(1)
+    barrier(team)
+    begin = cycles()
+    for offset in range(source, source + share, STREAM_STEP):
+        a = add_int(a, load_int(offset))
+        b = add_int(b, load_int(offset + 64))
+        c = add_int(c, load_int(offset + 128))
+        d = add_int(d, load_int(offset + 192))
+    store_int(sink.ctypes.data + team.rank * sink.strides[0], add_int(add_int(a, b), add_int(c, d)))
+    barrier(team)
+    if team.rank == 0:
+        elapsed[0] = cycles() - begin
+
+
+@jit
+def dot_products(team: Team, weights: int, activations: int, passes: int, sink: Ints, elapsed: Words) -> None:
+    """passes · DOT_LINES · DOT_ROWS dot products of 64 int8 pairs by each member, summed in DOT_ROWS vectors.
+
+    weights: address of DOT_LINES · 64 unsigned bytes up to 127; activations: address of DOT_ROWS · 4 signed bytes. The
+    activations stay in registers. The weights come from L1, one load for DOT_ROWS products: were they constant, the
+    compiler would take AVX2's multiplications out of the loop.
+    """
+    total = zeros_int(DOT_ROWS)
+    barrier(team)
+    begin = cycles()
+    for _ in range(passes):
+        atomic_load(elapsed.ctypes.data)  # to the compiler, all memory may have changed: no pass equals the last
+        for line in range(DOT_LINES):
+            total = dot_u7(total, load_uint8(weights + 64 * line), activations, 4)
+    store_rows(sink.ctypes.data + team.rank * sink.strides[0], 64, total)
+    barrier(team)
+    if team.rank == 0:
+        elapsed[0] = cycles() - begin
+
+
+@jit
+def multiply_adds(team: Team, passes: int, x: np.float32, sink: Ints, elapsed: Words) -> None:
+    """passes · FMA_ROWS vectors of 16 float32 fma by each member, in registers: sink, as float32, holds passes · x²."""
+    total = zeros(FMA_ROWS)
+    factor = splat(x)
+    barrier(team)
+    begin = cycles()
+    for _ in range(passes):
+        total = fma(factor, factor, total)
+    store_rows(sink.ctypes.data + team.rank * sink.strides[0], 64, total)
+    barrier(team)
+    if team.rank == 0:
+        elapsed[0] = cycles() - begin

@@ -1,0 +1,83 @@
+"""``bench``, ``doctor`` and ``shapes`` from the terminal: text for people, JSON for programs, errors that propagate."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from cutaway.cli.bench import bench
+from cutaway.cli.doctor import doctor
+from cutaway.cli.shapes import shapes
+from cutaway.errors import InvalidRequestError
+
+
+def invoke(command: Callable[..., Any], *arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, arguments)
+
+
+def output(command: Callable[..., Any], *arguments: str) -> str:
+    result = invoke(command, *arguments)
+    assert result.exception is None, result.exception
+    assert "\x1b" not in result.stdout
+    assert "…" not in result.stdout
+    return result.stdout
+
+
+def test_shapes_shows_symbols_and_numbers(smollm2_path: Path) -> None:
+    text = output(shapes, str(smollm2_path), "--context", "64", "--threads", "1")
+    assert "[H·Dh, D]    [576, 576]" in text
+    assert "Q4_1" in text
+    assert "96,576,768 bytes" in text
+
+
+def test_shapes_as_json(smollm2_path: Path) -> None:
+    data = json.loads(output(shapes, str(smollm2_path), "--json", "--context", "64"))
+    assert {line["name"]: line["value"] for line in data["dimensions"]}["C"] == 64
+    assert data["total_bytes"]["kv"] == 2 * 30 * 3 * 64 * 64 * 2
+
+
+def test_bench_as_json_and_as_text(smollm2_path: Path) -> None:
+    options = (str(smollm2_path), "--threads", "1", "--context", "20", "--prompt", "8")
+    data = json.loads(output(bench, *options, "--json"))
+    assert (data["decode"]["tokens"], data["decode"]["context"]) == (1, 20)
+    assert (data["prefill"]["tokens"], data["prefill"]["context"]) == (8, 8)
+    for phase in ("decode", "prefill"):
+        rates = data[phase]["tokens_per_second"]
+        assert 0 < rates["slowest"] <= rates["median"] <= rates["fastest"]
+        assert sum(row["seconds"] for row in data[phase]["operations"]) == pytest.approx(data[phase]["timed_seconds"])
+    text = output(bench, *options)
+    for part in ("Limits of this machine, 1 thread", "Decode: 1 token at context 20", "Prefill: 8 tokens", "gate_up"):
+        assert part in text
+
+
+def test_doctor_as_json_and_as_text() -> None:
+    data = json.loads(output(doctor, "--json"))
+    assert data["limits"]["threads"] == data["threads"]
+    assert data["cache"]["kernels"]
+    text = output(doctor)
+    assert data["lowering"] in text
+    assert data["cache"]["stamp"] in text
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        (bench, ("--prompt", "0"), "prompt is 0"),
+        (bench, ("--context", "9000"), "context is 9000"),
+        (bench, ("--threads", "0"), "threads is 0"),
+        (shapes, ("--context", "0"), "context is 0"),
+        (shapes, ("--threads", "1000"), "threads is 1000"),
+    ],
+)
+def test_what_can_t_be_done_is_refused_with_its_value(
+    smollm2_path: Path, command: Callable[..., Any], options: tuple[str, ...], message: str
+) -> None:
+    result = invoke(command, str(smollm2_path), *options)
+    assert isinstance(result.exception, InvalidRequestError)
+    assert message in str(result.exception)
