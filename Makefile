@@ -1,0 +1,36 @@
+# Short names for the commands of README.md and CONTRIBUTING.md. Nothing needs make: each recipe can be typed.
+
+GGUF ?= $(shell .venv/bin/cutaway pull smollm2)
+PEERS ?= peers/bin/python
+
+.PHONY: run test check long fuzz fixtures peers
+
+# Install, and ask a model something.
+run:
+	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/cutaway run smollm2 "What is the capital of France?"
+
+# Install for development, and run the tests. It wants the .venv that `run` made.
+test:
+	.venv/bin/pip install -e '.[test]' && .venv/bin/pytest
+
+# Style and types; needs .venv/bin/pip install -e '.[dev]'.
+check:
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+# The tests that take minutes, with all others.
+long:
+	CUTAWAY_LONG_TESTS=1 .venv/bin/pytest
+
+# A hundred thousand damaged model files.
+fuzz:
+	CUTAWAY_FUZZ_EXAMPLES=100000 .venv/bin/pytest tests/formats/test_gguf_hostile.py
+
+# What other implementations say about the same file; each script tells which packages PEERS needs.
+fixtures:
+	$(PEERS) tests/oracles/make_prompts.py $(GGUF)
+	$(PEERS) tests/oracles/make_reference_fixture.py $(GGUF)
+	$(PEERS) tests/oracles/make_llama_cpp_kl.py $(GGUF)
+
+# Speed beside llama.cpp, round by round.
+peers:
+	.venv/bin/python benchmarks/peers.py $(GGUF) --peer-python $(PEERS)
