@@ -46,6 +46,7 @@ class ThreadTeam:
     """
 
     def __init__(self, size: int) -> None:
+        self._inboxes: list[queue.SimpleQueue[Any]] = []  # first: ``close`` needs it, also after a refusal
         if not 1 <= size <= MOST_THREADS:
             raise InvalidRequestError(
                 f"threads is {size}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
@@ -53,7 +54,6 @@ class ThreadTeam:
         self.size = size
         self._shared = shared_block(size)
         self._lock = threading.Lock()  # one step at a time, whoever calls
-        self._inboxes: list[queue.SimpleQueue[Any]] = []
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         for rank in range(1, size):
             inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
