@@ -3,6 +3,8 @@
 In: x [T, K] float32. Out: the int8 rows with a float32 scale and the sums of each block.
 """
 
+from typing import Final
+
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Activation, Floats
@@ -22,11 +24,14 @@ from cutaway.ops.simd import (
     to_int,
 )
 
+LEAST: Final = np.float32(2.0**-120)
+"""Blocks whose greatest magnitude is smaller are taken as zeros: 127 / max|x| would overflow."""
+
 
 @jit
 def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
-    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros has scale 0. K is a multiple of
-    32.
+    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros, or of less than
+    ``LEAST``, has scale 0. K is a multiple of 32.
     """
     blocks = x.shape[1] // 32
     chunks = (blocks + 15) // 16  # an item is 16 blocks of a row: enough to be worth sharing
@@ -39,7 +44,9 @@ def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
             low, high = load(source), load(source + 64)
             largest = lane_max(maximum(absolute(low), absolute(high)))
             inverse = np.float32(0.0)
-            if largest > 0:
+            if largest < LEAST:
+                largest = np.float32(0.0)
+            else:
                 inverse = np.float32(127.0) / largest
             q_low = to_int(round_even(mul(low, splat(inverse))))
             q_high = to_int(round_even(mul(high, splat(inverse))))

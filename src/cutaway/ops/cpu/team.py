@@ -15,9 +15,9 @@ from cutaway.ops.simd.processor import atomic_add, atomic_load, atomic_store, pa
 
 CACHE_LINE: Final = 64
 ARRIVALS, GENERATION, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE  # byte offsets in the shared block
-SPINS: Final = 2000
-"""Pauses of a waiting member before it gives its core away: about 50 µs, more than any balanced operation of a decode
-step.
+SPINS: Final = 100
+"""Pauses of a waiting member before it offers its core to others. With a busy neighbour on one of two cores, 2000 made
+a decode step 12 to 60 ms, 100 makes it 6; on a quiet machine there is no difference (``benchmarks/team.py``).
 """
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())

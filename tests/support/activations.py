@@ -1,0 +1,43 @@
+"""Quantised activations, made in NumPy apart from the operation that makes them.
+
+In: rows of float32. Out: an ``Activation`` whose arrays have more rows and columns than are used.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.ops.cpu.arrays import Activation
+
+
+def empty_activation(rows: int, columns: int) -> Activation:
+    """Buffers filled with what must not be read."""
+    blocks = columns // 32
+    return Activation(
+        q=np.full((rows, columns), 99, np.int8),
+        scale=np.full((rows, blocks), np.nan, np.float32),
+        block_sum=np.full((rows, blocks), 1 << 30, np.int32),
+        scaled_sum=np.full((rows, blocks), np.nan, np.float32),
+    )
+
+
+def quantized(x: npt.NDArray[np.float32], spare_rows: int = 1, spare_columns: int = 32) -> Activation:
+    """x [T, K] in int8, blocks of 32, in buffers [T + spare, K + spare]."""
+    T, K = x.shape
+    activation = empty_activation(T + spare_rows, K + spare_columns)
+    blocks = x.reshape(T, K // 32, 32)
+    scale = np.abs(blocks).max(axis=2) / np.float32(127)
+    divisor = np.where(scale == 0, 1, scale)[..., None]
+    q = np.clip(np.rint(blocks / divisor), -127, 127).astype(np.int8)
+    activation.q[:T, :K] = q.reshape(T, K)
+    activation.scale[:T, : K // 32] = scale
+    activation.block_sum[:T, : K // 32] = q.sum(axis=2, dtype=np.int32)
+    activation.scaled_sum[:T, : K // 32] = scale * q.sum(axis=2, dtype=np.int32).astype(np.float32)
+    return activation
+
+
+def values(activation: Activation, T: int, K: int) -> npt.NDArray[np.float64]:
+    """scale · q [T, K] in float64."""
+    q: npt.NDArray[Any] = activation.q[:T, :K].astype(np.float64)
+    return q * np.repeat(activation.scale[:T, : K // 32].astype(np.float64), 32, axis=1)
