@@ -28,7 +28,8 @@ from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import float_environment
-from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT
+from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
+from cutaway.ops.cpu.tiles.layout import BLOCK
 from cutaway.ops.kernel_cache import cache_is_shared, compile_all, is_kept
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
@@ -140,10 +141,19 @@ def _sample_nothing() -> None:
         sample_row(np.zeros(64, np.float32), SamplingParams(), NoiseKey(0, 0, 0), SamplerScratch.allocate(64))
 
 
+def _repack_nothing() -> None:
+    """Compile the repacking of weights by using it once, on read-only memory as a file's is."""
+    layout = next(iter(TILE_FORMATS.values()))
+    source = np.zeros((1, layout.block_bytes), np.uint8)
+    source.flags.writeable = False
+    repack(layout, source, np.zeros((1, layout.tile_bytes(BLOCK)), np.uint8))
+
+
 if __name__ == "__main__":
     # The second process of ``compile_for_any_model``.
     for name, signatures in operation_signatures().items():
         for signature in signatures if name != LARGEST else ():
             getattr(ops.cpu, name).compile(signature)
     _sample_nothing()
+    _repack_nothing()
     compile_all(kernel for layout in TILE_FORMATS.values() for kernel in layout.kernels)

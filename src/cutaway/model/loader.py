@@ -85,7 +85,8 @@ def _vector(gguf: GGUFFile, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]
         raise ModelFileError(
             f"{gguf.path}: the norm {name!r} has the block type {tensor.block_type.name}; it must be F32, F16 or BF16."
         )
-    return np.ascontiguousarray(dequantize(tensor.block_type, tensor.data).reshape(-1))
+    # A copy: read-only memory of the file would be another type to the compiled forward.
+    return np.array(dequantize(tensor.block_type, tensor.data).reshape(-1))
 
 
 def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
