@@ -27,6 +27,7 @@ from typing import Any
 
 PROMPTS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "prompts.json"
 CONTEXT = 1024  # tokens an engine must hold: the longest row and its new tokens
+PROBE_SECONDS = 0.3  # of each of the three probes of a round
 SETTLE_SECONDS = 0.1  # an engine's threads may spin for a moment after their last step; let them fall asleep
 
 Arrivals = list[tuple[float, int]]  # (seconds since the request, tokens received so far), one a delta
@@ -244,14 +245,14 @@ class Worker:
 # The comparison.
 
 
-def numpy_streaming_read() -> float:
-    """STAND-IN until Cutaway's own probe exists: bytes a second of one pass over 64 MB in NumPy."""
-    import numpy as np
+def streaming_probe(threads: int) -> Callable[[], float]:
+    """The streaming limit: bytes a second that a team reads, the median over 0.3 s of repetitions."""
+    # Only here: the workers run this file in environments without Cutaway.
+    from cutaway.audit.limits import measure_limits
+    from cutaway.ops.cpu.threads import ThreadTeam
 
-    data = np.ones(64 * 2**20 // 4, np.float32)
-    start = time.perf_counter()
-    np.dot(data, data)
-    return data.nbytes / (time.perf_counter() - start)
+    team = ThreadTeam(threads)
+    return lambda: measure_limits(team, probe_seconds=PROBE_SECONDS).stream.median
 
 
 @dataclass
@@ -367,7 +368,7 @@ def main() -> None:
             for name in ENGINES
             for python in [Path(sys.executable) if name == OURS else arguments.peer_python]
         ]
-        rounds = run_rounds(workers, corpus, arguments.rounds, numpy_streaming_read)
+        rounds = run_rounds(workers, corpus, arguments.rounds, streaming_probe(arguments.threads))
         engines = {worker.name: worker.info for worker in workers}
     report = {
         "machine": about,
@@ -375,7 +376,7 @@ def main() -> None:
         "model": arguments.model.name,
         "model_bytes": arguments.model.stat().st_size,
         "threads": arguments.threads,
-        "streaming_probe": "NumPy stand-in",
+        "streaming_probe": "cutaway.audit.limits, median of each round",
         "rounds": [vars(r) for r in rounds],
         "summary": summarise(rounds),
     }
