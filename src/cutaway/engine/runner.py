@@ -16,7 +16,7 @@ from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.config import ModelConfig
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.loader import LoadedModel, load_model
-from cutaway.model.shapes import TAPS, Limits, dimensions, evaluate
+from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, TAPS, Limits, dimensions, evaluate
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.clock import new_clocks
 from cutaway.ops.cpu.kv_tiles import SUBTILE
@@ -117,8 +117,7 @@ class ModelRunner:
         ``ops.cpu.clock``); then one for each tap.
         """
         self._check(batch)
-        taps = sum(1 if layer_free else self.config.num_layers for layer_free in map(_outside_layers, TAPS))
-        clocks = new_clocks(self.team.size, taps)
+        clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks
 
@@ -131,8 +130,3 @@ class ModelRunner:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _outside_layers(tap: str) -> bool:
-    """Whether the tap fires once a step and not once a layer."""
-    return tap in ("embed", "rope_angles", "take_rows", "output_norm", "head_input", "logits")

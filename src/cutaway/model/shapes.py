@@ -125,9 +125,7 @@ BUFFERS: Final = (
 )
 """The workspace, under the names of ``records.Workspace``."""
 
-TAPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "embed": ("T", "D"),
-    "rope_angles": ("T", "Dh"),
+LAYER_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "attention_norm": ("T", "D"),
     "attention_input": ("T", "K"),
     "qkv": ("T", QKV_WIDTH),
@@ -144,12 +142,21 @@ TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "down_input": ("T", "K"),
     "down": ("T", "D"),
     "ffn_residual": ("T", "D"),
+}
+"""What each tap within a layer shows, once a layer."""
+
+STEP_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "embed": ("T", "D"),
+    "rope_angles": ("T", "Dh"),
     "take_rows": ("O", "D"),
     "output_norm": ("O", "D"),
     "head_input": ("T", "K"),
     "logits": ("O", "V"),
 }
-"""What each tap of the forward shows. A quantised input is shown as the whole buffer, whose T is the limit."""
+"""What each tap outside the layers shows, once a step."""
+
+TAPS: Final[Mapping[str, tuple[str, ...]]] = {**STEP_TAPS, **LAYER_TAPS}
+"""All taps. A quantised input (``…_input``) is shown as the whole buffer, whose T is the limit, not the step's."""
 
 
 def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
