@@ -143,20 +143,20 @@ def test_an_error_of_a_member_reaches_the_caller() -> None:
 
 
 def test_threads_end_when_the_team_is_closed_or_forgotten() -> None:
-    def alive() -> int:
-        return sum(thread.name.startswith("cutaway-") for thread in threading.enumerate())
+    def threads_of_a_new_team() -> tuple[ThreadTeam, list[threading.Thread]]:
+        before = set(threading.enumerate())
+        team = ThreadTeam(3)
+        return team, [each for each in threading.enumerate() if each not in before]
 
-    before = alive()
-    team = ThreadTeam(3)
-    assert alive() == before + 2
+    team, closed = threads_of_a_new_team()
     team.close()
-    forgotten = ThreadTeam(3)
-    del forgotten
+    team, forgotten = threads_of_a_new_team()
+    del team
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("cutaway-"):
-            thread.join(WATCHDOG_SECONDS)
-    assert alive() <= before
+    assert len(closed) == len(forgotten) == 2
+    for thread in closed + forgotten:
+        thread.join(WATCHDOG_SECONDS)
+        assert not thread.is_alive()
 
 
 def test_members_run_in_the_contracts_environment_and_the_callers_comes_back() -> None:
