@@ -1,0 +1,81 @@
+"""What README.md says is true: its commands, its transcript, its code, its map and its links."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLI = [sys.executable, "-c", "from cutaway.cli.main import main; main()"]
+
+
+def block(marker: str) -> str:
+    """The code block behind an HTML comment."""
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
+    assert found, f"README.md has no block behind {marker!r}"
+    return found[1]
+
+
+def test_make_runs_the_same_commands() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for name in ("run", "test"):
+        recipe = re.search(rf"^{name}:\n\t(.*)$", makefile, re.MULTILINE)
+        assert recipe
+        assert recipe[1] == block(f"command: {name}").strip()
+
+
+def test_the_transcript_is_what_the_command_answers(smollm2_path: Path) -> None:
+    """The answer is the same on every machine; only the speeds differ."""
+    first, *said = block("transcript").strip().splitlines()
+    command = re.fullmatch(r'\$ \.venv/bin/cutaway run smollm2 "(.*)" --seed (\d+)', first)
+    assert command
+    arguments = ["run", "smollm2", command[1], "--seed", command[2]]
+    result = subprocess.run([*CLI, *arguments], capture_output=True, text=True, check=True, encoding="utf-8")
+    assert result.stdout.rstrip("\n") == "\n".join(said[:-1])
+
+    def without_speeds(text: str) -> str:
+        return re.sub(r"[\d.]+ s, \d+ tok/s|at \d+ tok/s", "…", text)
+
+    assert without_speeds(result.stderr.strip().splitlines()[-1]) == without_speeds(said[-1])
+
+
+def test_the_python_example_runs(smollm2_path: Path) -> None:
+    code = block("python")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
+    assert len(result.stdout) > 40
+
+
+def test_every_command_named_is_there() -> None:
+    shown = subprocess.run([*CLI, "--help"], capture_output=True, text=True, check=True).stdout
+    table = README[README.index("| command |") : README.index("MODEL is")]
+    named = set(re.findall(r"`(?:cutaway )?([a-z]+)(?: [^`]*)?`", table))
+    offered = set(re.findall(r"^\W*([a-z]+) {2,}", shown, re.MULTILINE))
+    assert named == offered - {"help", "version"}  # options
+    options = subprocess.run(
+        [*CLI, "run", "--help"], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
+    ).stdout
+    for option in re.findall(r"--[a-z-]+", table):
+        assert option in options
+
+
+def test_the_map_names_every_folder_in_order() -> None:
+    table = README[README.index("## The map") : README.index("## Files")]
+    rows = re.findall(r"^\| \[(\w+)\]\(src/cutaway/(\w+)\)", table, re.MULTILINE)
+    assert all(name == folder for name, folder in rows)
+    assert {name for name, _ in rows} == {
+        path.name for path in (ROOT / "src" / "cutaway").iterdir() if (path / "__init__.py").is_file()
+    }
+    order = re.findall(r"^\| `(\w+)/` \|", (ROOT / "docs" / "design.md").read_text(), re.MULTILINE)
+    assert [name for name, _ in rows] == [name for name in order if name in dict(rows)]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/performance.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith("https://"):
+            assert ((ROOT / page).parent / target).exists(), target
