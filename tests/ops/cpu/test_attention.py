@@ -1,0 +1,143 @@
+"""Attention and the cache's writes against a slow loop in float64, around every border of its tiles."""
+
+import numpy as np
+import pytest
+
+from cutaway.ops.cpu.attention import BALANCE, MOST_SHARED
+from support.attention import Sizes, attend, exact_attention, make_case
+from support.bits import differing
+
+BOUND = 3e-6
+"""Relative to the greatest |output|: float32 rounding of scores, exponentials and sums (measured: at most 2e-6)."""
+
+BORDERS = [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000]
+
+
+def check(sizes: Sizes, lengths: list[int], new: list[int], seed: int = 0, threads: int = 1) -> None:
+    case = make_case(sizes, lengths, new, seed)
+    exact = exact_attention(case)
+    assert np.abs(attend(case, threads) - exact).max() <= BOUND * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("data_type", ["f16", "f32"])
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 96, 256])
+@pytest.mark.parametrize("group", [1, 2, 3, 7])
+def test_head_widths_and_groups(group: int, head_dim: int, data_type: str) -> None:
+    """A single new token, a few, and a prompt; two KV heads."""
+    sizes = Sizes(2 * group, 2, head_dim, data_type=data_type)
+    check(sizes, [71, 18, 33], [1, 3, 33], seed=group)
+
+
+@pytest.mark.parametrize("length", BORDERS)
+def test_one_new_token_at_any_position(length: int) -> None:
+    for group, data_type in ((1, "f32"), (3, "f16")):
+        check(Sizes(2 * group, 2, 32, data_type=data_type), [length], [1], seed=length)
+
+
+@pytest.mark.parametrize("length", BORDERS)
+def test_chunks_that_end_at_any_position(length: int) -> None:
+    """Chunks of 7, of 64 and the whole, so that runs begin at every place of a tile."""
+    for new in {min(length, chunk) for chunk in (7, 64, 300)}:
+        check(Sizes(3, 1, 16), [length], [new], seed=length)
+
+
+@pytest.mark.parametrize("page_length", [16, 48, 1024])
+def test_pages_of_any_length_in_any_order(page_length: int) -> None:
+    check(Sizes(6, 2, 48, page_length=page_length), [130, 1, 49, 97], [1, 1, 49, 40], seed=page_length)
+
+
+def test_page_length_and_order_change_no_bit() -> None:
+    results = [
+        attend(make_case(Sizes(6, 2, 48, page_length=page_length), [130, 17, 300], [1, 17, 9], seed=5))
+        for page_length in (16, 48, 128, 512)
+    ]
+    for other in results[1:]:
+        assert differing(results[0], other) == 0
+
+
+def test_many_sequences() -> None:
+    """A ragged batch: new tokens and chunks side by side, more items than can be split."""
+    rng = np.random.default_rng(6)
+    lengths = rng.integers(1, 200, 23)
+    new = [int(rng.integers(1, length + 1)) if i % 2 else 1 for i, length in enumerate(lengths)]
+    check(Sizes(3, 1, 32), lengths.tolist(), new, threads=2)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 3])
+@pytest.mark.parametrize("length", [64, 65, 257, 1000, 3000])
+def test_split_over_the_team_or_not_the_bits_are_the_same(length: int, num_kv_heads: int) -> None:
+    """Alone, the context is cut into chunks that are merged apart; in a crowd on one thread it is not."""
+    sizes = Sizes(2 * num_kv_heads, num_kv_heads, 16)
+    neighbours = BALANCE
+    assert num_kv_heads < BALANCE, "alone, the case would not be split"
+    assert num_kv_heads * 2 <= MOST_SHARED, "alone, the case would not be split"
+    assert (neighbours + 1) * num_kv_heads >= BALANCE, "in the crowd, the case would be split"
+    alone = make_case(sizes, [length], [1], seed=length)
+    results = [attend(alone, threads) for threads in (1, 2, 3)]
+    crowd = make_case(sizes, [length] + [5] * neighbours, [1] * (neighbours + 1), seed=length)
+    results.append(attend(crowd)[:1])
+    for other in results[1:]:
+        assert differing(results[0], other) == 0
+
+
+def test_a_token_does_not_depend_on_its_chunk() -> None:
+    """One by one, in chunks of 7 and of 64, whole: the same bits at every position."""
+    sizes = Sizes(6, 2, 48)
+    length = 150
+    whole = attend(make_case(sizes, [length], [length], seed=8))
+    for chunk in (1, 7, 64):
+        parts = []
+        for end in [*range(chunk, length, chunk), length]:
+            begin = (end - 1) // chunk * chunk
+            case = make_case(sizes, [length], [length], seed=8)
+            cut = make_case(sizes, [end], [end - begin], seed=8)
+            assert differing(cut.rows[0], case.rows[0][:end]) == 0
+            parts.append(attend(cut))
+        assert differing(np.concatenate(parts), whole) == 0
+
+
+def test_great_scores() -> None:
+    """Scores in the thousands: the greatest is subtracted before the exponential; float32 keeps 7 digits of them."""
+    case = make_case(Sizes(3, 1, 64, data_type="f32"), [200], [40], magnitude=20.0)
+    exact, got = exact_attention(case), attend(case)
+    assert np.isfinite(got).all()
+    assert np.abs(got - exact).max() <= 2e-3 * np.abs(exact).max()
+
+
+def test_one_key_is_copied() -> None:
+    """At position 0 the weight is 1: the result is the value itself, to the last bit."""
+    case = make_case(Sizes(6, 2, 16, data_type="f32"), [1], [1])
+    values = case.qkv.reshape(10, 16)[8:]
+    assert differing(attend(case).reshape(2, 3, 16), np.repeat(values[:, None], 3, axis=1)) == 0
+
+
+@pytest.mark.parametrize("data_type", ["f16", "f32"])
+def test_the_cache_holds_what_was_written_and_nothing_else(data_type: str) -> None:
+    """Slot by slot, through the documented layout; rounding to float16 is NumPy's; the other layer stays NaN."""
+    sizes = Sizes(3, 2, 48, page_length=48, data_type=data_type)
+    case = make_case(sizes, [53, 17], [9, 17], seed=9)
+    keys, values = case.pool.keys, case.pool.values  # [L, S, Hkv, Dh, 16], [L, S, Hkv, 16, Dh]
+    written = np.zeros(keys.shape[1] * 16, bool)
+    for sequence, rows in enumerate(case.rows):
+        heads = rows.reshape(len(rows), 7, 48)
+        for position in range(len(rows)):
+            slot = case.batch.block_tables[sequence, position // 48] * 48 + position % 48
+            written[slot] = True
+            expected = heads[position].astype(keys.dtype)
+            assert differing(keys[1, slot // 16, :, :, slot % 16], expected[3:5]) == 0
+            assert differing(values[1, slot // 16, :, slot % 16], expected[5:7]) == 0
+    assert written.sum() == 53 + 17
+    by_slot = np.moveaxis(keys[1], 3, 1).reshape(len(written), -1)
+    assert np.isnan(by_slot[~written]).all()
+    assert np.isnan(values[1].swapaxes(1, 2).reshape(len(written), -1)[~written]).all()
+    assert np.isnan(keys[0]).all()
+    assert np.isnan(values[0]).all()
+
+
+def test_a_wrong_bit_in_the_cache_is_seen() -> None:
+    """The control: the lowest bit of the value of the only key, in float32."""
+    case = make_case(Sizes(1, 1, 16, data_type="f32"), [1], [1])
+    before = attend(case)
+    page = case.batch.block_tables[0, 0]
+    case.pool.values[1, page, 0, 0, 3:4].view(np.uint32)[:] ^= 1
+    assert np.flatnonzero(attend(case) != before).tolist() == [3]

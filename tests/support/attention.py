@@ -1,0 +1,122 @@
+"""Attention's inputs at will, and its definition as a slow loop in float64 over whole sequences.
+
+In: sizes, and for each sequence how long it is and how many of its last tokens are in this step. Out: an
+``AttentionCase``: a pool whose unwritten slots hold NaN, the step's batch, and the exact result.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.model.batch import Piece, make_batch
+from cutaway.model.config import ModelConfig
+from cutaway.ops.cpu import attention, kv_write
+from cutaway.ops.cpu.arrays import AttentionScratch, Batch
+from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
+from support.teams import run
+
+
+class Sizes(NamedTuple):
+    """Heads and their width, layers, and what a page holds."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    page_length: int = 16
+    data_type: str = "f16"
+    num_layers: int = 2
+
+
+class AttentionCase(NamedTuple):
+    """Whole sequences' rows, a pool that holds all but the step's keys and values, and the step itself."""
+
+    sizes: Sizes
+    rows: list[npt.NDArray[np.float32]]  # of each sequence: [length, (H + 2 Hkv) Dh]
+    pool: KVPool
+    batch: Batch
+    qkv: npt.NDArray[np.float32]  # [T, (H + 2 Hkv) Dh] of the step
+    starts: list[int]
+
+
+def config_of(sizes: Sizes) -> ModelConfig:
+    """The least model that has such heads."""
+    width = sizes.num_heads * sizes.head_dim
+    heads = (sizes.num_heads, sizes.num_kv_heads, sizes.head_dim)
+    return ModelConfig("", "llama", 4096, sizes.num_layers, width, *heads, 32, 32, 1e4, True, 1e-5)
+
+
+def scratch_for(sizes: Sizes, threads: int, context: int) -> AttentionScratch:
+    """Filled with NaN: what is not written first must not be read."""
+    rows, partial = padded_rows(RUN_LENGTH * sizes.num_heads // sizes.num_kv_heads), sizes.head_dim + PARTIAL_EXTRA
+    depth = (-(-context // TILE)).bit_length() + 1
+    shapes = (
+        (threads, rows, sizes.head_dim),
+        (threads, rows, TILE),
+        (threads, depth, rows, partial),
+        (MOST_SHARED, rows, partial),
+    )
+    return AttentionScratch(*(np.full(shape, np.nan, np.float32) for shape in shapes))
+
+
+def make_case(
+    sizes: Sizes, lengths: Sequence[int], new: Sequence[int], seed: int = 0, magnitude: float = 1.0
+) -> AttentionCase:
+    """Sequence i is ``lengths[i]`` tokens long, of which the last ``new[i]`` are the step's; pages lie in any order."""
+    rng = np.random.default_rng(seed)
+    columns = (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_dim
+    rows = [(rng.standard_normal((length, columns)) * magnitude).astype(np.float32) for length in lengths]
+    needed = [-(-length // sizes.page_length) for length in lengths]
+    order = rng.permutation(sum(needed) + 2)
+    tables = [order[sum(needed[:i]) : sum(needed[: i + 1])].tolist() for i in range(len(lengths))]
+    pool = allocate_kv_pool(config_of(sizes), len(order), sizes.page_length, sizes.data_type)
+    pool.keys[:], pool.values[:] = np.nan, np.nan
+    heads = (sizes.num_heads, sizes.num_kv_heads, sizes.head_dim)
+    starts = [length - count for length, count in zip(lengths, new, strict=True)]
+    for sequence, start in enumerate(starts):
+        if start:
+            before = make_batch([Piece(0, [0] * start, tables[sequence])])
+            run(kv_write, rows[sequence][:start], before, pool.record, 1, *heads)
+    batch = make_batch([Piece(start, [0] * n, table) for start, n, table in zip(starts, new, tables, strict=True)])
+    qkv = np.concatenate([each[start:] for each, start in zip(rows, starts, strict=True)])
+    run(kv_write, qkv, batch, pool.record, 1, *heads, threads=2)
+    return AttentionCase(sizes, rows, pool, batch, qkv, starts)
+
+
+def attend(case: AttentionCase, threads: int = 1) -> npt.NDArray[np.float32]:
+    """Our attention for the step, all threads: [T, H Dh]."""
+    sizes, T = case.sizes, len(case.qkv)
+    width = sizes.num_heads * sizes.head_dim
+    out = np.full((T + 1, width), np.nan, np.float32)
+    scratch = scratch_for(sizes, threads, max(len(each) for each in case.rows))
+    heads = (sizes.num_heads, sizes.num_kv_heads, sizes.head_dim)
+    run(attention, case.qkv, case.batch, case.pool.record, 1, *heads, scratch, out[:T], threads=threads)
+    assert np.isnan(out[T]).all(), "wrote a row too many"
+    return out[:T]
+
+
+def stored(x: npt.NDArray[np.float32], data_type: str) -> npt.NDArray[np.float64]:
+    """Keys or values as the cache keeps them."""
+    kept: npt.NDArray[Any] = x.astype(np.float16) if data_type == "f16" else x
+    return kept.astype(np.float64)
+
+
+def exact_attention(case: AttentionCase) -> npt.NDArray[np.float64]:
+    """Σ softmax(q·k/√Dh) v, one query and one head after the other, over the sequence's own rows; knows no pages."""
+    H, Hkv, Dh = case.sizes.num_heads, case.sizes.num_kv_heads, case.sizes.head_dim
+    out = []
+    for rows, start in zip(case.rows, case.starts, strict=True):
+        heads = rows.reshape(len(rows), H + 2 * Hkv, Dh)
+        keys = stored(heads[:, H : H + Hkv], case.sizes.data_type)
+        values = stored(heads[:, H + Hkv :], case.sizes.data_type)
+        for position in range(start, len(rows)):
+            result = np.zeros((H, Dh))
+            for head in range(H):
+                group = head // (H // Hkv)
+                scores = keys[: position + 1, group] @ heads[position, head].astype(np.float64) / np.sqrt(Dh)
+                weights = np.exp(scores - scores.max())
+                result[head] = weights @ values[: position + 1, group] / weights.sum()
+            out.append(result.ravel())
+    return np.array(out)
