@@ -3,6 +3,7 @@
 import gc
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -143,20 +144,21 @@ def test_an_error_of_a_member_reaches_the_caller() -> None:
 
 
 def test_threads_end_when_the_team_is_closed_or_forgotten() -> None:
-    def alive() -> int:
-        return sum(thread.name.startswith("cutaway-") for thread in threading.enumerate())
+    def new_threads(make: Callable[[], ThreadTeam]) -> tuple[ThreadTeam, set[threading.Thread]]:
+        before = set(threading.enumerate())
+        team = make()
+        return team, set(threading.enumerate()) - before
 
-    before = alive()
-    team = ThreadTeam(3)
-    assert alive() == before + 2
+    team, threads = new_threads(lambda: ThreadTeam(3))
+    assert len(threads) == 2
     team.close()
-    forgotten = ThreadTeam(3)
+    forgotten, more = new_threads(lambda: ThreadTeam(3))
+    assert len(more) == 2
     del forgotten
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("cutaway-"):
-            thread.join(WATCHDOG_SECONDS)
-    assert alive() <= before
+    for thread in threads | more:
+        thread.join(WATCHDOG_SECONDS)
+        assert not thread.is_alive()
 
 
 def test_members_run_in_the_contracts_environment_and_the_callers_comes_back() -> None:
