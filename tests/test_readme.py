@@ -58,7 +58,7 @@ def test_every_command_named_is_there() -> None:
     options = subprocess.run(
         [*CLI, "run", "--help"], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
     ).stdout
-    for option in re.findall(r"--[a-z-]+", table):
+    for option in re.findall(r"--[a-z][a-z-]*", table):
         assert option in options
 
 

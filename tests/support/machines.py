@@ -9,34 +9,10 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-X86_64_V3 = [
-    "64bit",
-    "cmov",
-    "cx8",
-    "cx16",
-    "fxsr",
-    "mmx",
-    "sse",
-    "sse2",
-    "sse3",
-    "ssse3",
-    "sse4.1",
-    "sse4.2",
-    "popcnt",
-    "sahf",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "bmi",
-    "bmi2",
-    "lzcnt",
-    "movbe",
-    "xsave",
-    "invpcid",
-    "fsgsbase",
-    "crc32",
-]
+X86_64_V3 = """
+    64bit cmov cx8 cx16 fxsr mmx sse sse2 sse3 ssse3 sse4.1 sse4.2 popcnt sahf avx avx2 fma f16c bmi bmi2 lzcnt movbe
+    xsave invpcid fsgsbase crc32
+"""
 NUMPY_BEYOND = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +29,9 @@ def avx2_environment() -> dict[str, str]:
     NUMBA_CPU_NAME alone would keep the host's features; NumPy has dispatch groups of its own.
     """
     features = ",".join(
-        ("+" if name in X86_64_V3 else "-") + name for name in llvm.get_host_cpu_features() if name != "64bit-mode"
+        ("+" if name in X86_64_V3.split() else "-") + name
+        for name in llvm.get_host_cpu_features()
+        if name != "64bit-mode"
     )
     return {
         **subprocess_environment(),

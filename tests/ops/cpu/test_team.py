@@ -3,6 +3,7 @@
 import gc
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -143,18 +144,19 @@ def test_an_error_of_a_member_reaches_the_caller() -> None:
 
 
 def test_threads_end_when_the_team_is_closed_or_forgotten() -> None:
-    def threads_of_a_new_team() -> tuple[ThreadTeam, list[threading.Thread]]:
+    def new_threads(make: Callable[[], ThreadTeam]) -> tuple[ThreadTeam, set[threading.Thread]]:
         before = set(threading.enumerate())
-        team = ThreadTeam(3)
-        return team, [each for each in threading.enumerate() if each not in before]
+        team = make()
+        return team, set(threading.enumerate()) - before
 
-    team, closed = threads_of_a_new_team()
+    team, threads = new_threads(lambda: ThreadTeam(3))
+    assert len(threads) == 2
     team.close()
-    team, forgotten = threads_of_a_new_team()
-    del team
+    forgotten, more = new_threads(lambda: ThreadTeam(3))
+    assert len(more) == 2
+    del forgotten
     gc.collect()
-    assert len(closed) == len(forgotten) == 2
-    for thread in closed + forgotten:
+    for thread in threads | more:
         thread.join(WATCHDOG_SECONDS)
         assert not thread.is_alive()
 
