@@ -1,48 +1,80 @@
-"""The wheel: what is in it, and that it answers when it is installed alone, in an empty environment."""
+"""The distributions: what is in them, and that the wheel answers when it is installed in an empty environment."""
 
+import json
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutaway
 
 ROOT = Path(__file__).parent.parent
+FIXTURES = ROOT / "tests" / "fixtures"
+PINNED = {"PIP_CONSTRAINT": (ROOT / "constraints.txt").resolve().as_uri(), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as pip builds it."""
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the source distribution, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True)
-    (built,) = folder.glob("*.whl")
+    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(command, env={**os.environ, **PINNED}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: Path) -> Path:
+    (built,) = distributions.glob("*.whl")
     return built
+
+
+def test_the_source_distribution_has_what_the_tests_need(distributions: Path) -> None:
+    (built,) = distributions.glob("*.tar.gz")
+    top = f"cutaway-{cutaway.__version__}/"
+    with tarfile.open(built) as archive:
+        names = {name.removeprefix(top) for name in archive.getnames()}
+    for folder in ("src", "tests", "benchmarks", "docs"):
+        here = {
+            path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")
+        }
+        assert here
+        assert here <= names
+    # The files that tests of the repository itself read.
+    assert {
+        ".ci/run",
+        "Makefile",
+        "constraints.txt",
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "LICENSE",
+    } <= names
 
 
 def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    info = f"cutaway-{cutaway.__version__}.dist-info"
+    info = f"cutaway-{cutaway.__version__}.dist-info/"
     sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
-    inside = {name for name in names if not name.startswith(info)}
-    assert inside == sources | {"cutaway/py.typed"}
-    assert {f"{info}/METADATA", f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= names
+    assert {name for name in names if not name.startswith(info)} == sources | {"cutaway/py.typed"}
+    assert {f"{info}METADATA", f"{info}entry_points.txt", f"{info}licenses/LICENSE"} <= names
 
 
 def test_the_wheel_runs_in_an_empty_environment(wheel: Path, smollm2_path: Path, tmp_path: Path) -> None:
-    """Installed with its dependencies only, run from elsewhere. The kernels' stamp is of their sources, so that the
-    installed copy finds what this process's copy compiled."""
-    environment = tmp_path / "venv"
-    venv.create(environment, with_pip=True)
-    programs = environment / "bin"
-    constraints = (ROOT / "constraints.txt").resolve().as_uri()
-    install = [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel]
-    subprocess.run(install, check=True, env={**os.environ, "PIP_CONSTRAINT": constraints})
+    """Installed with its dependencies only, run from elsewhere, it continues a text as transformers does. The kernels'
+    stamp is of their sources, so that the installed copy finds what this process's copy compiled.
+    """
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv" / "bin"
+    install = [programs / "python", "-m", "pip", "install", "-q", wheel]
+    subprocess.run(install, check=True, env={**os.environ, **PINNED})
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def run(*arguments: str) -> str:
@@ -53,5 +85,13 @@ def test_the_wheel_runs_in_an_empty_environment(wheel: Path, smollm2_path: Path,
 
     assert run("--version") == f"cutaway {cutaway.__version__}\n"
     assert "smollm2" in run("pull")
-    answer = run("run", "smollm2", "Say hello.", "--temperature", "0", "--max-tokens", "8")
-    assert len(answer.split()) >= 2
+    (long,) = (
+        prompt for prompt in json.loads((FIXTURES / "prompts.json").read_text())["prompts"] if prompt["name"] == "long"
+    )
+    (tmp_path / "prompt.txt").write_bytes(long["text"].encode())
+    options = ["--raw", "--file", "prompt.txt", "--temperature", "0", "--max-tokens", "5", "--json"]
+    answer = json.loads(run("run", "smollm2", *options))
+    reference = np.load(FIXTURES / "smollm2_reference.npz")
+    assert reference["long.greedy_margin"][:5].min() > 1, "nats: int8 activations can't change these choices"
+    assert answer["prompt_token_ids"] == long["ids"]
+    assert answer["token_ids"] == reference["long.greedy_ids"][:5].tolist()
