@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cutaway.audit.ledger import Ledger, LedgerRow
 from cutaway.audit.limits import MachineLimits, Rate
@@ -20,8 +21,8 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def output_console() -> Console:
     """A console on standard output; where that is no terminal: without colour, of fixed width."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
+    console = Console(highlight=False, emoji=False)
+    return console if console.is_terminal else Console(width=PIPED_WIDTH, highlight=False, emoji=False)
 
 
 def quantity(value: float, unit: str) -> str:
@@ -41,7 +42,7 @@ def _three_digits(value: float) -> str:
 def plain_table(title: str) -> Table:
     """A table without vertical lines."""
     return Table(
-        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), header_style="dim"
+        title=Text(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), header_style="dim"
     )
 
 

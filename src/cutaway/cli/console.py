@@ -10,13 +10,20 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.text import Text
 
 STAGES = {"wait": "another process is fetching", "download": "downloading", "unpack": "unpacking and checking"}
 
 
 def error_console() -> Console:
     """The console for everything that is not the answer."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)
+
+
+def print_message(kind: str, text: str) -> None:
+    """``error: …`` or ``warning: …`` on standard error, the text as it is: a path may look like markup."""
+    style = "bold red" if kind == "error" else "yellow"
+    error_console().print(Text.assemble((f"{kind}:", style), " ", text), soft_wrap=True)
 
 
 class FetchProgress:

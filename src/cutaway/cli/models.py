@@ -70,11 +70,11 @@ def show(model: ModelName, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(f"{local.path} (GGUF version {gguf.version})", soft_wrap=True, markup=False)
     table = Table("metadata", "value", box=None)
     for key, value in metadata.items():
-        table.add_row(key, _one_line(value))
+        table.add_row(_one_line(key), _one_line(value))
     console.print(table, markup=False)
     tensors = Table("tensors of type", "count", "bytes", box=None)
     for name, count in types.items():
@@ -90,5 +90,7 @@ def _short(value: Any) -> Any:
 
 
 def _one_line(value: Any) -> str:
-    text = str(value).replace("\n", "\\n")
+    """The value's first 100 characters; what a terminal would obey becomes an escape."""
+    text = str(value)[:101]
+    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
     return text if len(text) <= 100 else text[:97] + "…"

@@ -46,11 +46,15 @@ def run(
 ) -> None:
     """Ask a model something."""
     from cutaway.sampling.params import SamplingParams
+    from cutaway.tokenizer.legal_text import check_legal
 
     params = SamplingParams(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
     )
     text = _read_prompt(prompt, file)
+    if not text:
+        raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
+    check_legal(text, "the prompt")
 
     from cutaway.engine.compile import compilations
     from cutaway.engine.llm import LLM
@@ -59,25 +63,23 @@ def run(
     with FetchProgress(console) as fetching:
         compiling = CompileProgress(console, fetching)
         with compilations(compiling):
-            llm = LLM(model, threads=threads, context=context, progress=fetching)
-            ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat([{"role": "user", "content": text}])
-            stream = llm.open_stream(ids, params)
-            # The first token compiles what is left (the sampler), so the line stays until then.
-            interrupted, deltas = False, iter(stream)
             try:
-                first = next(deltas)
+                llm = LLM(model, threads=threads, context=context, progress=fetching)
+                chat = [{"role": "user", "content": text}]
+                stream = llm.stream(llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(chat), params)
+                interrupted = False
+                try:
+                    for delta in stream:
+                        compiling.done()  # the first token has compiled what was left
+                        if not as_json:
+                            _say(delta.text)
+                except KeyboardInterrupt:
+                    interrupted = True
+            finally:
                 compiling.done()
-                if not as_json:
-                    _say(first.text)
-                for delta in deltas:
-                    if not as_json:
-                        _say(delta.text)
-            except KeyboardInterrupt:
-                compiling.done()
-                interrupted = True
     output = stream.output()
     if as_json:
-        print(json.dumps(_report(output, llm, params, interrupted), ensure_ascii=False))
+        _say(json.dumps(_report(output, llm, params, interrupted), ensure_ascii=False) + "\n")
     else:
         _say("\n")
         console.print(_summary(output, interrupted), style="dim", soft_wrap=True)

@@ -6,6 +6,7 @@ kernel.
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from numba import typeof
 from numba.core import event
 
 from cutaway import ops
+from cutaway.hub.pip_process import leave_with_parent
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model import forward as forward_module
@@ -117,7 +119,10 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
         signatures = operation_signatures()
         others = [(getattr(ops.cpu, name), each) for name in set(signatures) - {LARGEST} for each in signatures[name]]
         with subprocess.Popen(
-            [sys.executable, "-m", "cutaway.engine.compile"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "cutaway.engine.compile"],
+            stdin=subprocess.PIPE,  # nobody writes to it: its end tells the second process that this one has died
+            stdout=subprocess.DEVNULL,  # not ours: whoever reads it would wait for the second process, too
+            stderr=subprocess.DEVNULL,
         ) as second:
             try:
                 for signature in signatures[LARGEST]:
@@ -151,6 +156,7 @@ def _repack_nothing() -> None:
 
 if __name__ == "__main__":
     # The second process of ``compile_for_any_model``.
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     for name, signatures in operation_signatures().items():
         for signature in signatures if name != LARGEST else ():
             getattr(ops.cpu, name).compile(signature)

@@ -3,7 +3,6 @@
 In: a runner, prompt ids, sampling parameters. Out: tokens with their logprobs, one by one, and why it ended.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,7 +39,6 @@ class GeneratedToken:
     sample: SampleResult
     rank: int | None  # of the token in the model's own distribution, 1 is the most likely; None without logprobs
     finish_reason: FinishReason | None
-    seconds: float  # since generation began
 
 
 def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int) -> None:
@@ -48,9 +46,12 @@ def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int) -> No
     if not prompt_ids:
         raise InvalidRequestError("the prompt is empty; it must have at least 1 token. Write something.", "prompt")
     for index, token_id in enumerate(prompt_ids):
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
+        is_integer = isinstance(token_id, int) and not isinstance(token_id, bool)
+        if not is_integer or not 0 <= token_id < vocab_size:
             raise InvalidRequestError(
-                f"prompt token {index} is {token_id!r}; it must be an integer from 0 to {vocab_size - 1}.", "prompt"
+                f"prompt token {index} is {token_id!r}; it must be an integer from 0 to {vocab_size - 1}. Use the ids "
+                "of this model's own tokenizer.",
+                "prompt",
             )
     if len(prompt_ids) >= context:
         raise CapacityError(
@@ -69,11 +70,10 @@ def generate_tokens(
 ) -> Iterator[GeneratedToken]:
     """Generate until a stop id, ``max_tokens``, or the end of the context (both "length").
 
-    The prompt is computed in chunks of at most ``runner.max_step_tokens``; the result does not depend on them. The
-    stop id itself is yielded last. Noise is a function of (seed, choice 0, the new token's position, candidate).
+    The prompt has passed ``check_prompt``. It is computed in chunks of at most ``runner.max_step_tokens``; the result
+    does not depend on them. The stop id itself is yielded last. Noise is a function of (seed, choice 0, the new token's
+    position, candidate).
     """
-    check_prompt(prompt_ids, runner.context, runner.vocab_size)
-    begin = time.perf_counter()
     pages = np.arange(-(-runner.context // PAGE_LENGTH), dtype=np.int32)  # the whole pool: one sequence has it
     limit = runner.context if params.max_tokens is None else min(runner.context, len(prompt_ids) + params.max_tokens)
     chunk = runner.max_step_tokens
@@ -89,7 +89,7 @@ def generate_tokens(
             finish = "stop"
         elif position + 1 == limit:
             finish = "length"
-        yield GeneratedToken(sample.token_id, sample, rank, finish, time.perf_counter() - begin)
+        yield GeneratedToken(sample.token_id, sample, rank, finish)
         if finish is not None:
             return
         logits = runner.step(make_batch([Piece(position, [sample.token_id], pages)]))

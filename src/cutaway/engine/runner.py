@@ -5,6 +5,7 @@ closed, open, timed.
 """
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from cutaway.errors import InvalidRequestError
 from cutaway.formats.gguf import GGUFFile
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
 from cutaway.memory.workspace import allocate_workspace
-from cutaway.model.config import ModelConfig
+from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, TAPS, Limits, dimensions, evaluate
@@ -24,11 +25,26 @@ from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
+SHORTEST_CONTEXT: Final = 2
 DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
 DEFAULT_STEP: Final = 512  # tokens of a step at most: a long prompt is computed in chunks of so many
 PAGE_LENGTH: Final = 16  # positions
 
 Tap = Callable[[str, int, Any], None]
+
+
+def choose_context(asked: int | None, config: ModelConfig) -> int:
+    """Positions of a sequence at most: as asked, else the model's own up to ``DEFAULT_CONTEXT``."""
+    trained = config.context_length
+    if asked is None:
+        return min(trained, DEFAULT_CONTEXT)
+    if isinstance(asked, bool) or not isinstance(asked, Integral) or not SHORTEST_CONTEXT <= asked <= trained:
+        raise InvalidRequestError(
+            f"context is {asked!r}; {config.name} was trained on {trained} positions, so it must be an integer from "
+            f"{SHORTEST_CONTEXT} (one for the prompt, one for the answer) to {trained}. Leave it out for the default.",
+            "context",
+        )
+    return int(asked)
 
 
 class ModelRunner:
@@ -51,27 +67,16 @@ class ModelRunner:
         sequence at most (default: the model's, up to 8,192). max_tokens, max_outputs: tokens and rows of logits of
         a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32".
         """
+        self.context = choose_context(context, read_config(gguf))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
         self.loaded: LoadedModel = load_model(gguf, self.team.size)
         self.config: ModelConfig = self.loaded.config
-        self.context = self._context(context)
         self.vocab_size, self.max_step_tokens = self.config.vocab_size, max_tokens
         pages = num_contexts * -(-self.context // PAGE_LENGTH)
         self.kv: KVPool = allocate_kv_pool(self.config, pages, PAGE_LENGTH, kv_dtype)
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * PAGE_LENGTH // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
         self.workspace = allocate_workspace(self.dimensions)
-
-    def _context(self, asked: int | None) -> int:
-        trained = self.config.context_length
-        if asked is None:
-            return min(trained, DEFAULT_CONTEXT)
-        if not 1 <= asked <= trained:
-            raise InvalidRequestError(
-                f"context is {asked}; {self.config.name} was trained on 1 to {trained} positions. Choose one of these.",
-                "context",
-            )
-        return asked
 
     def _check(self, batch: Batch) -> None:
         """The forward checks nothing: a batch beyond the limits would write past the buffers."""

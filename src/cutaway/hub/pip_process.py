@@ -11,7 +11,8 @@ import sys
 import threading
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
+    """Wait for the end of standard input, and leave."""
     os.read(0, 1)
     os._exit(1)
 
@@ -20,5 +21,5 @@ if __name__ == "__main__":
     # Python puts a script's folder in front of the import path, where our modules could shadow pip's imports.
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     runpy.run_module("pip", run_name="__main__", alter_sys=True)

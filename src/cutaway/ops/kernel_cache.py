@@ -6,6 +6,7 @@ then renamed, so that several processes may compile at once. The folder's name i
 depends on.
 """
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -72,7 +73,9 @@ def cache_folder() -> Path:
             "Set CUTAWAY_CACHE to a folder that can be written.",
             stacklevel=2,
         )
-        return Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
+        temporary = Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
     for other in folder.parent.iterdir():
         if other.is_dir() and time.time() - other.stat().st_mtime > STALE_AFTER_DAYS * 86400:
             shutil.rmtree(other, ignore_errors=True)

@@ -8,8 +8,10 @@ names, and restores the caller's.
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from cutaway.ops.simd.processor import DEFAULT_MXCSR
 from cutaway.ops.simd.processor import set_float_environment as _set
 
 MOST_THREADS = 256
+PENDING: Final = "pending"  # the outcome of a member that is at work
+DONE: Final = "done"
 
 
 @jit
@@ -59,7 +63,7 @@ class ThreadTeam:
         self.size = size
         self._shared = shared_block(size)
         self._lock = threading.Lock()  # one step at a time, whoever calls
-        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         for rank in range(1, size):
             inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
             thread = threading.Thread(target=self._serve, args=(inbox, self._done), name=f"cutaway-{rank}", daemon=True)
@@ -67,18 +71,19 @@ class ThreadTeam:
             self._inboxes.append(inbox)
 
     @staticmethod
-    def _serve(inbox: "queue.SimpleQueue[Any]", done: "queue.SimpleQueue[BaseException | None]") -> None:
+    def _serve(inbox: "queue.SimpleQueue[Any]", done: "queue.SimpleQueue[None]") -> None:
         # A static method: a thread that held the team would keep it from ever being collected.
         while (work := inbox.get()) is not None:
-            function, member, arguments = work
+            function, member, arguments, outcomes = work
             try:
                 with float_environment():
                     function(member, *arguments)
             except BaseException as error:
-                done.put(error)
+                outcomes[member.rank - 1] = error
             else:
-                done.put(None)
-            del work, function, member, arguments
+                outcomes[member.rank - 1] = DONE
+            done.put(None)
+            del work, function, member, arguments, outcomes
 
     def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
         """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
@@ -97,20 +102,51 @@ class ThreadTeam:
         """Every member calls ``function(member, *arguments)``; returns when all have.
 
         ``function`` is compiled code that has run before, so that no member can fail while the others wait in a
-        barrier.
+        barrier. An interruption (Ctrl-C) is raised after the step: a member that didn't come would leave the others in
+        a barrier, and a caller who left early would leave them writing into memory that is given away.
         """
         with self._lock:
             own, *others = self.members(clocks)
-            for inbox, member in zip(self._inboxes, others, strict=True):
-                inbox.put((function, member, arguments))
+            outcomes: list[object] = [PENDING] * len(others)
+            begun: list[None] = []
+            # One call into C does all of this. Python's signal handlers run between bytecodes only, so either
+            # every member gets its work and this one does its own, or none does.
+            whole_step = map(
+                partial.__call__,
+                [
+                    partial(begun.append, None),
+                    *(
+                        partial(inbox.put, (function, member, arguments, outcomes))
+                        for inbox, member in zip(self._inboxes, others, strict=True)
+                    ),
+                    partial(function, own, *arguments),
+                ],
+            )
+            with float_environment():
+                try:
+                    deque(whole_step, maxlen=0)
+                finally:
+                    if begun:
+                        self._wait_for(outcomes)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+
+    def _wait_for(self, outcomes: list[object]) -> None:
+        """Until no outcome is pending; an interruption meanwhile is raised then.
+
+        ``_done`` only wakes: what an interruption lost of it, or left in it, does no harm.
+        """
+        interruption: BaseException | None = None
+        while True:
             try:
-                with float_environment():
-                    function(own, *arguments)
-            finally:
-                errors = [self._done.get() for _ in others]
-            for error in errors:
-                if error is not None:
-                    raise error
+                while PENDING in outcomes:
+                    self._done.get()
+                break
+            except BaseException as error:
+                interruption = error
+        if interruption is not None:
+            raise interruption
 
     def close(self) -> None:
         """End the threads. The team can't be used after it."""
