@@ -22,7 +22,10 @@ def allocate_workspace(dimensions: Mapping[str, int], float_type: type[np.floati
     def buffer(row: Row) -> "np.ndarray[Any, Any]":
         shape = row.size(dimensions)
         dtype = np.dtype(row.dtype) if float_type is np.float32 else np.dtype(float_type)
-        # A last, partial tile of a matrix writes whole tiles: rows of logits lie a multiple of 16 apart.
+        if row.name != "logits":
+            return np.zeros(shape, dtype)
+        # A last, partial tile of a matrix writes whole tiles: rows of logits lie a multiple of 16 apart. No other row
+        # does: strided buffers would be another type to the compiled forward, which would be compiled anew.
         padded = (*shape[:-1], -(-shape[-1] // TILE_ROWS) * TILE_ROWS)
         return np.zeros(padded, dtype)[..., : shape[-1]]
 

@@ -71,7 +71,8 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
         )
     for key, meaning in family.unsupported.items():
         value = gguf.metadata.get(f"{architecture}.{key}")
-        if value not in (None, 0, "none"):
+        absent = value is None or (isinstance(value, int | str) and value in (0, "none"))
+        if not absent:
             raise ModelFileError(
                 f"{gguf.path}: {architecture}.{key} is {value!r}, {meaning}, which Cutaway does not compute yet. "
                 "Use a model without it."

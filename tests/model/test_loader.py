@@ -1,0 +1,250 @@
+"""Files that can't be run: one error each, with value, limit and remedy; and small random models that can."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from cutaway.engine.compile import step_arguments
+from cutaway.errors import ModelFileError
+from cutaway.formats.gguf import open_gguf
+from cutaway.model.forward import rebind
+from cutaway.model.loader import LoadedModel, load_model
+from cutaway.model.reference import load_reference
+from support.bits import differing
+from support.rig import Part, log_softmax, run_reference, run_schedule
+from support.tiny_llama import Metadata, Tensors, TinySizes, random_blocks, tiny_metadata, tiny_tensors, write_gguf
+
+SIZES = TinySizes()
+IDS = [(5 * i * i + 3) % SIZES.vocab_size for i in range(90)]
+
+
+def load_spoiled(
+    path: Path, spoil: Callable[[Metadata, Tensors], Any], loader: Callable[..., Any] | None = None
+) -> Any:
+    """Load a tiny model after ``spoil`` has changed its metadata or tensors."""
+    metadata, tensors = tiny_metadata(SIZES), tiny_tensors(SIZES)
+    spoil(metadata, tensors)
+    with open_gguf(write_gguf(path / "spoiled.gguf", metadata, tensors)) as gguf:
+        return loader(gguf) if loader else load_model(gguf, threads=1)
+
+
+def put(key: str, value: Any) -> Callable[[Metadata, Tensors], None]:
+    return lambda metadata, tensors: metadata.update({key: value})
+
+
+def without(key: str) -> Callable[[Metadata, Tensors], None]:
+    return lambda metadata, tensors: metadata.pop(key)
+
+
+def put_tensor(name: str, array: Any, type_name: str) -> Callable[[Metadata, Tensors], None]:
+    return lambda metadata, tensors: tensors.update({name: (array, type_name)})
+
+
+def without_tensor(*names: str) -> Callable[[Metadata, Tensors], None]:
+    return lambda metadata, tensors: [tensors.pop(name) for name in names]
+
+
+def blocks(rows: int, columns: int, name: str = "Q4_1") -> Any:
+    return random_blocks("spoiled", name, rows, columns)
+
+
+ONES = np.ones(SIZES.width, np.float32)
+REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
+    "architecture": (
+        put("general.architecture", "gpt2"),
+        r"the architecture is 'gpt2'; Cutaway runs llama\. Use a model of one",
+    ),
+    "experts": (put("llama.expert_count", 8), r"llama\.expert_count is 8, a mixture of experts.* Use a model without"),
+    "scaled rope": (
+        put("llama.rope.scaling.type", "linear"),
+        r"llama\.rope\.scaling\.type is 'linear', scaled rotary positions.* Use a model without it",
+    ),
+    "unknown rope": (put("llama.rope.scaling.type", "foo"), r"llama\.rope\.scaling\.type is 'foo', scaled rotary"),
+    "window": (put("llama.attention.sliding_window", 512), r"attention\.sliding_window is 512, a sliding window"),
+    "windows": (
+        put("llama.attention.sliding_window", [512, 0]),
+        r"attention\.sliding_window is .*512.*, a sliding window",
+    ),
+    "no architecture": (
+        lambda metadata, tensors: (
+            metadata.update({"general.architecture": "llama"}) or metadata.pop("llama.block_count")
+        ),
+        r"metadata 'llama\.block_count' is missing",
+    ),
+    "no width": (without("llama.embedding_length"), r"metadata 'llama\.embedding_length' is missing"),
+    "no base": (without("llama.rope.freq_base"), r"metadata 'llama\.rope\.freq_base' is missing"),
+    "no epsilon": (
+        without("llama.attention.layer_norm_rms_epsilon"),
+        r"metadata 'llama\.attention\.layer_norm_rms_epsilon' is missing",
+    ),
+    "heads of a layer each": (
+        put("llama.attention.head_count", [6, 6]),
+        r"metadata 'llama\.attention\.head_count' has the type .*; it must be int",
+    ),
+    "no layers": (put("llama.block_count", 0), r"llama\.block_count is 0; it must be 1 to 16777216"),
+    "too many layers": (put("llama.block_count", 2**31), r"llama\.block_count is 2147483648; it must be 1 to"),
+    "negative base": (put("llama.rope.freq_base", -1.0), r"llama\.rope\.freq_base is -1\.0; it must be positive"),
+    "base NaN": (put("llama.rope.freq_base", float("nan")), r"llama\.rope\.freq_base is nan; it must be positive"),
+    "zero epsilon": (
+        put("llama.attention.layer_norm_rms_epsilon", 0.0),
+        r"llama\.attention\.layer_norm_rms_epsilon is 0\.0; it must be positive",
+    ),
+    "heads": (put("llama.attention.head_count_kv", 4), r"6 heads are no multiple of 4 KV heads\."),
+    "head width": (
+        lambda metadata, tensors: metadata.update(
+            {f"llama.{key}": 40 for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")}
+        ),
+        r"the head dimension 40 is no multiple of 16",
+    ),
+    "width": (put("llama.embedding_length", 168), r"the width 168 is no multiple of 32"),
+    "feed-forward": (put("llama.feed_forward_length", 100), r"the feed-forward width 100 is no multiple of 32"),
+    "partial rope": (put("llama.rope.dimension_count", 32), r"rotary positions cover only a part of each head"),
+    "values": (put("llama.attention.value_length", 64), r"values have another head dimension than keys"),
+    "no embedding": (without_tensor("token_embd.weight"), r"the tensor 'token_embd\.weight' \[V, D\] is missing"),
+    "missing": (
+        without_tensor("blk.1.attn_k.weight", "output_norm.weight"),
+        r"2 tensors are missing: blk\.1\.attn_k\.weight; output_norm\.weight\. .*fetch it again",
+    ),
+    "a layer too few": (put("llama.block_count", 3), r"9 tensors are missing: blk\.2\..*; and 4 more\."),
+    "unused": (
+        put_tensor("rope_freqs.weight", np.ones(24, np.float32), "F32"),
+        r"1 tensors are not used by this family: rope_freqs\.weight\.",
+    ),
+    "bias": (put_tensor("blk.0.attn_q.bias", ONES, "F32"), r"not used by this family: blk\.0\.attn_q\.bias\."),
+    "a layer too many": (put("llama.block_count", 1), r"9 tensors are not used by this family: blk\.1\."),
+    "shape of a matrix": (
+        put_tensor("blk.0.attn_k.weight", blocks(80, 160), "Q4_1"),
+        r"1 tensors are of the wrong shape: blk\.0\.attn_k\.weight is \[80, 160\], not \[96, 160\]",
+    ),
+    "a transpose": (
+        put_tensor("blk.1.ffn_down.weight", blocks(224, 160), "Q4_1"),
+        r"blk\.1\.ffn_down\.weight is \[224, 160\], not \[160, 224\]",
+    ),
+    "head of another vocabulary": (
+        put_tensor("output.weight", blocks(200, 160), "Q4_1"),
+        r"output\.weight is \[200, 160\], not \[211, 160\]",
+    ),
+    "shape of a norm": (
+        put_tensor("output_norm.weight", np.ones(159, np.float32), "F32"),
+        r"output_norm\.weight is \[159\], not \[160\]",
+    ),
+    "block type of a matrix": (
+        put_tensor("blk.0.attn_v.weight", np.zeros((96, 5 * 22), np.uint8), "Q5_0"),
+        r"'blk\.0\.attn_v\.weight' has the block type Q5_0; there are kernels for Q4_0, Q4_1, Q8_0\. Use a file",
+    ),
+    "matrix of floats": (
+        put_tensor("token_embd.weight", np.ones((211, 160), np.float32), "F32"),
+        r"'token_embd\.weight' has the block type F32; there are kernels for",
+    ),
+    "block type of a norm": (
+        put_tensor("blk.0.ffn_norm.weight", blocks(1, 160, "Q8_0").reshape(-1), "Q8_0"),
+        r"the norm 'blk\.0\.ffn_norm\.weight' has the block type Q8_0; it must be F32, F16 or BF16",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path, case: str) -> None:
+    spoil, message = REFUSED[case]
+    with pytest.raises(ModelFileError, match=message) as error:
+        load_spoiled(tmp_path, spoil)
+    assert "spoiled.gguf: " in str(error.value)
+
+
+@pytest.mark.parametrize("case", ["missing", "unused", "shape of a matrix", "scaled rope", "heads"])
+def test_the_reference_refuses_the_same_files(tmp_path: Path, case: str) -> None:
+    spoil, message = REFUSED[case]
+    with pytest.raises(ModelFileError, match=message):
+        load_spoiled(tmp_path, spoil, load_reference)
+
+
+@pytest.mark.parametrize("key", ["llama.rope.scaling.type", "llama.expert_count"])
+def test_a_variant_that_is_declared_absent_is_accepted(tmp_path: Path, key: str) -> None:
+    load_spoiled(tmp_path, put(key, "none" if key.endswith("type") else 0))
+
+
+def test_what_the_file_may_leave_out(tmp_path: Path) -> None:
+    """KV heads are then the heads; a head's width is D / H."""
+    sizes = TinySizes(width=96, num_heads=6, num_kv_heads=6, head_dim=16)
+    metadata = tiny_metadata(sizes)
+    for key in ("head_count_kv", "key_length", "value_length"):
+        del metadata[f"llama.attention.{key}"]
+    del metadata["llama.rope.dimension_count"]
+    with open_gguf(write_gguf(tmp_path / "tiny.gguf", metadata, tiny_tensors(sizes))) as gguf:
+        config = load_model(gguf, threads=2).config
+    assert (config.num_kv_heads, config.head_dim) == (6, 16)
+
+
+# Small models that run
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "Q4_0": {"formats": ("Q4_0",)},
+    "Q4_1": {"formats": ("Q4_1",)},
+    "Q8_0": {"formats": ("Q8_0",)},
+    "mixed, untied, F16 norms": {"formats": ("Q8_0", "Q4_1", "Q4_0"), "tied": False, "norm_type": "F16"},
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, Any]:
+    """A model, and its dequantised twin."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    write_gguf(path, tiny_metadata(SIZES), tiny_tensors(SIZES, **MODELS[request.param]))
+    with open_gguf(path) as gguf:
+        return load_model(gguf, threads=2), load_reference(gguf)
+
+
+def test_a_tiny_model_is_near_its_reference(tiny: tuple[LoadedModel, Any]) -> None:
+    """int8 activations cost little; a wrong format, layout or head would cost everything."""
+    loaded, (config, record) = tiny
+    step = [Part(0, 0, len(IDS))]
+    ours = run_schedule(loaded, [IDS], [step], threads=2)
+    exact = run_reference(config, record, [IDS], [step])
+    p, q = (log_softmax(np.stack([logits[0, t] for t in range(len(IDS))])) for logits in (exact, ours))
+    divergence = (np.exp(p) * (p - q)).sum(axis=1)
+    uniform = (np.exp(p) * (p + np.log(config.vocab_size))).sum(axis=1)
+    assert divergence.mean() < 2e-2 * uniform.mean()
+    assert uniform.mean() > 1e-3, "the model says nothing"
+
+
+def test_a_tiny_model_open_is_closed(tiny: tuple[LoadedModel, Any]) -> None:
+    loaded, _ = tiny
+    steps = [[Part(0, 0, 81)], [Part(0, 81, 90)]]
+    closed = run_schedule(loaded, [IDS], steps, threads=3)
+    opened = run_schedule(loaded, [IDS], steps, forward=rebind({"tap": lambda team, name, layer, array: None}))
+    assert set(closed) == set(opened)
+    assert sum(differing(closed[place], opened[place]) for place in closed) == 0
+
+
+def test_threads_load_the_same_tiles(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", tiny_metadata(SIZES), tiny_tensors(SIZES))
+    with open_gguf(path) as gguf:
+        one, many = load_model(gguf, threads=1), load_model(gguf, threads=5)
+    assert one.arena.used == many.arena.used
+    logits = [run_schedule(model, [IDS], [[Part(0, 0, 9)]]) for model in (one, many)]
+    assert sum(differing(logits[0][place], logits[1][place]) for place in logits[0]) == 0
+
+
+def test_one_compilation_serves_every_model(smollm2: LoadedModel, tmp_path: Path) -> None:
+    """Formats, heads, widths are data: the forward's arguments have the same types as those compiled ahead.
+
+    A vocabulary that is no multiple of 16 has strided logits, another type; not here.
+    """
+    sizes = TinySizes(vocab_size=16 * 13)
+    tensors = tiny_tensors(sizes, formats=("Q8_0", "Q4_0", "Q4_1"), tied=False, norm_type="F16")
+    with open_gguf(write_gguf(tmp_path / "tiny.gguf", tiny_metadata(sizes), tensors)) as gguf:
+        tiny = load_model(gguf, threads=2)
+    seen = []
+
+    def look(*arguments: Any) -> None:
+        seen.append(tuple(numba.typeof(argument) for argument in arguments))
+
+    for loaded in (smollm2, tiny):
+        run_schedule(loaded, [IDS[:3]], [[Part(0, 0, 3)]], forward=look)
+    assert seen[0] == seen[1]
+    assert seen[0] == tuple(numba.typeof(argument) for argument in step_arguments())
