@@ -40,7 +40,7 @@ class CapacityError(CutawayError):
 
 
 class UnsupportedMachineError(CutawayError):
-    """The processor or the platform lies below the supported floor (x86-64-v3 or aarch64)."""
+    """The processor or the platform is not one that kernels exist for: x86-64-v3."""
 
     exit_code = 6
 

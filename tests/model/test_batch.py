@@ -1,43 +1,67 @@
-"""Ragged batches: the flat arrays are exactly the pieces, and runs never cross a border of attention's grid."""
+"""Batches: how pieces are laid out flat, and that nothing gets to the forward that would leave its arrays."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from cutaway.model.batch import Piece, make_batch, runs_of
-from cutaway.ops.cpu.attention import RUN_LENGTH, TILE
+from cutaway.model.batch import NO_PAGE, Piece, check_batch, make_batch
+from cutaway.model.shapes import Limits
+from cutaway.ops.cpu.arrays import Batch
 
-
-@given(st.integers(0, 50), st.integers(0, 5000), st.integers(1, 400))
-def test_runs_cover_every_token_once_within_the_grid(first: int, start: int, count: int) -> None:
-    runs = runs_of(first, start, count)
-    rows = [row for begin, length in runs for row in range(begin, begin + length)]
-    assert rows == list(range(first, first + count))
-    for begin, length in runs:
-        positions = range(start + begin - first, start + begin - first + length)
-        assert 1 <= length <= RUN_LENGTH
-        assert len({position // RUN_LENGTH for position in positions}) == 1
-        assert len({position // TILE for position in positions}) == 1
-    assert len(runs) == len({(start + i) // RUN_LENGTH for i in range(count)}), "more runs than need be"
+LIMITS = Limits(max_tokens=40, max_outputs=5, threads=2, context=128, subtiles=8)
+V, PAGES, PAGE = 211, 8, 16
 
 
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=9))
-def test_the_arrays_are_the_pieces(sizes: list[tuple[int, int, int]]) -> None:
-    rng = np.random.default_rng(0)
-    pieces = [
-        Piece(start, rng.integers(0, 999, n).tolist(), rng.integers(0, 99, i + 1).tolist(), min(n, outputs))
-        for i, (start, n, outputs) in enumerate(sizes)
-    ]
-    batch = make_batch(pieces)
-    assert all(field.dtype == np.int32 for field in batch)
-    row, outputs = 0, []
-    for number, piece in enumerate(pieces):
-        for offset, token in enumerate(piece.tokens):
-            assert (batch.tokens[row], batch.positions[row]) == (token, piece.start + offset)
-            assert batch.sequences[row] == number
-            if offset >= len(piece.tokens) - piece.outputs:
-                outputs.append(row)
-            row += 1
-        assert batch.block_tables[number, : len(piece.pages)].tolist() == list(piece.pages)
-    assert row == len(batch.tokens)
-    assert batch.output_rows.tolist() == outputs
+def check(batch: Batch) -> None:
+    check_batch(batch, LIMITS, V, PAGES, PAGE)
+
+
+def good() -> Batch:
+    return make_batch([Piece(5, [1, 2, 3, 210], [3]), Piece(16, [7] * 20, [0, 7, 2], outputs=2), Piece(0, [9], [4])])
+
+
+def test_a_batch_is_flat_and_cut_into_runs() -> None:
+    batch = good()
+    check(batch)
+    assert batch.positions.tolist() == [5, 6, 7, 8, *range(16, 36), 0]
+    assert batch.sequences.tolist() == [0] * 4 + [1] * 20 + [2]
+    # Runs end at multiples of 8 positions: 5-7, 8, 16-23, 24-31, 32-35, 0.
+    assert batch.runs.tolist() == [[0, 3], [3, 1], [4, 8], [12, 8], [20, 4], [24, 1]]
+    assert batch.output_rows.tolist() == [3, 22, 23, 24]
+    assert batch.block_tables.tolist() == [[3, NO_PAGE, NO_PAGE], [0, 7, 2], [4, NO_PAGE, NO_PAGE]]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [Piece(0, [], [0]), Piece(-1, [1], [0]), Piece(0, [1], [0], outputs=2), Piece(0, [1], [0], outputs=-1)],
+)
+def test_a_piece_that_makes_no_sense_is_refused(piece: Piece) -> None:
+    with pytest.raises(ValueError, match="piece 1 has"):
+        make_batch([Piece(0, [1], [0]), piece])
+
+
+@pytest.mark.parametrize(
+    ("batch", "rule"),
+    [
+        (make_batch([Piece(0, [1] * 41, [0, 1, 2])]), "1 to 40 tokens"),
+        (make_batch([Piece(0, [1] * 6, [0], outputs=6)]), "at most 5 rows"),
+        (make_batch([Piece(0, [211], [0])]), "ids below 211"),
+        (make_batch([Piece(0, [-1], [0])]), "ids below 211"),
+        (make_batch([Piece(128, [1], list(range(8)))]), "positions below 128"),
+        (make_batch([Piece(16, [1], [0])]), "pages below 8"),
+        (make_batch([Piece(0, [1], [8])]), "pages below 8"),
+        (make_batch([Piece(0, [1], [-1])]), "pages below 8"),
+        (make_batch([Piece(0, [1] * 17, [0]), Piece(0, [1], [1, 2])]), "pages below 8"),
+        (good()._replace(sequences=np.full(25, 3, np.int32)), "sequences among"),
+        (good()._replace(output_rows=np.array([25], np.int32)), "rows of logits among"),
+        (good()._replace(output_rows=np.array([-1], np.int32)), "rows of logits among"),
+        (good()._replace(positions=good().positions[::-1].copy()), "consecutive positions"),
+        (good()._replace(positions=good().positions[:-1]), "a position and a sequence"),
+        (good()._replace(runs=np.array([[0, 25]], np.int32)), "runs of 1 to 8"),
+        (good()._replace(runs=good().runs[:-1]), "cover the tokens"),
+        (good()._replace(runs=good().runs[::-1].copy()), "cover the tokens"),
+        (good()._replace(runs=np.array([[0, 4], *good().runs[2:].tolist()], np.int32)), "consecutive positions"),
+    ],
+)
+def test_what_would_leave_the_arrays_is_refused(batch: Batch, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        check(batch)

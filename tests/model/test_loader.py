@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
         put("llama.attention.head_count", [6, 6]),
         r"metadata 'llama\.attention\.head_count' has the type .*; it must be int",
     ),
-    "no layers": (put("llama.block_count", 0), r"llama\.block_count is 0; it must be 1 to 16777216"),
+    "no layers": (put("llama.block_count", 0), r"llama\.block_count is 0; it must be 1 to 1048576"),
     "too many layers": (put("llama.block_count", 2**31), r"llama\.block_count is 2147483648; it must be 1 to"),
     "negative base": (put("llama.rope.freq_base", -1.0), r"llama\.rope\.freq_base is -1\.0; it must be positive"),
     "base NaN": (put("llama.rope.freq_base", float("nan")), r"llama\.rope\.freq_base is nan; it must be positive"),
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     "a layer too few": (put("llama.block_count", 3), r"9 tensors are missing: blk\.2\..*; and 4 more\."),
     "unused": (
         put_tensor("rope_freqs.weight", np.ones(24, np.float32), "F32"),
-        r"1 tensors are not used by this family: rope_freqs\.weight\.",
+        r"rope_freqs\.weight' scales rotary positions",
     ),
     "bias": (put_tensor("blk.0.attn_q.bias", ONES, "F32"), r"not used by this family: blk\.0\.attn_q\.bias\."),
     "a layer too many": (put("llama.block_count", 1), r"9 tensors are not used by this family: blk\.1\."),

@@ -248,6 +248,20 @@ def test_lane_max_and_integer_sum() -> None:
         assert run(ints.ctypes.data) == ints.sum(dtype=I32)
 
 
+def test_integer_maxima() -> None:
+    @numba.njit
+    def run(x: int, y: int, out: int) -> int:
+        larger = simd.maximum_int(simd.load_int(x), simd.load_int(y))
+        simd.store_int(out, larger)
+        return simd.lane_max_int(larger)
+
+    rng = np.random.default_rng(8)
+    for x, y in rng.integers(-(2**31), 2**31, (20, 2, LANES)).astype(I32):
+        out = np.zeros(LANES, I32)
+        assert run(x.ctypes.data, y.ctypes.data, out.ctypes.data) == max(x.max(), y.max())
+        assert np.array_equal(out, np.maximum(x, y))
+
+
 @pytest.mark.parametrize("n", [-3, 0, 1, 7, 15, 16, 40])
 def test_first_lanes_keeps_what_lies_below_n(n: int) -> None:
     @numba.njit

@@ -88,7 +88,7 @@ def run_schedule(
             if clocks is not None:
                 clocks[:, 0] = 0
             team.run(forward, loaded.record, batch, pool.record, work, clocks=clocks)
-            _collect(logits, step, work.logits)
+            _collect(logits, step, work.logits[:, : loaded.config.vocab_size])
     return logits
 
 
@@ -110,7 +110,7 @@ def run_reference(
     for step in steps:
         batch = make_batch([_piece(sequences, tables, part) for part in step])
         forward(None, record, batch, kv, work)
-        _collect(logits, step, work.logits)
+        _collect(logits, step, work.logits[:, : config.vocab_size])
     return logits
 
 

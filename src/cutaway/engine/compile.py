@@ -39,6 +39,11 @@ from cutaway.sampling.sampler import NoiseKey, sample_row
 
 LARGEST: Final = "attention"  # the operation that takes longest to compile
 POLL_SECONDS: Final = 0.02
+SECOND_PROCESS: Final = (
+    # As `python -m`, but without the working folder in front of the path: what lies there is not ours to run.
+    "import runpy, sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "runpy.run_module('cutaway.engine.compile', run_name='__main__')"
+)
 
 
 class _Listener(event.Listener):
@@ -115,11 +120,11 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
     """
     forward: Any = forward_compiled
     step = _types(step_arguments())
-    if cache_is_shared() and not is_kept(forward, step):
+    if sys.executable and cache_is_shared() and not is_kept(forward, step):
         signatures = operation_signatures()
         others = [(getattr(ops.cpu, name), each) for name in set(signatures) - {LARGEST} for each in signatures[name]]
         with subprocess.Popen(
-            [sys.executable, "-m", "cutaway.engine.compile"],
+            [sys.executable, "-c", SECOND_PROCESS],
             stdin=subprocess.PIPE,  # nobody writes to it: its end tells the second process that this one has died
             stdout=subprocess.DEVNULL,  # not ours: whoever reads it would wait for the second process, too
             stderr=subprocess.DEVNULL,

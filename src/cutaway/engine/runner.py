@@ -14,6 +14,7 @@ from cutaway.errors import InvalidRequestError
 from cutaway.formats.gguf import GGUFFile
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
 from cutaway.memory.workspace import allocate_workspace
+from cutaway.model.batch import check_batch
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.loader import LoadedModel, load_model
@@ -79,16 +80,10 @@ class ModelRunner:
         self.workspace = allocate_workspace(self.dimensions)
 
     def _check(self, batch: Batch) -> None:
-        """The forward checks nothing: a batch beyond the limits would write past the buffers."""
-        tokens, outputs = len(batch.tokens), len(batch.output_rows)
-        assert 1 <= tokens <= self.limits.max_tokens, f"{tokens} tokens, room for {self.limits.max_tokens}"
-        assert outputs <= self.limits.max_outputs, f"{outputs} rows of logits, room for {self.limits.max_outputs}"
-        assert int(batch.positions.max()) < self.context, f"position {batch.positions.max()} of {self.context}"
-        assert 0 <= int(batch.tokens.min()) <= int(batch.tokens.max()) < self.config.vocab_size, "ids of the vocabulary"
-        assert 0 <= int(batch.block_tables.min()) <= int(batch.block_tables.max()) < self.kv.num_pages, "pages"
+        check_batch(batch, self.limits, self.config.vocab_size, self.kv.num_pages, self.kv.page_length)
 
     def _logits(self, batch: Batch) -> Floats:
-        return self.workspace.logits[: len(batch.output_rows)]
+        return self.workspace.logits[: len(batch.output_rows), : self.config.vocab_size]
 
     def step(self, batch: Batch) -> Floats:
         """Closed: the logits [O, V] of the batch's output rows, a view that the next step overwrites."""
@@ -107,7 +102,10 @@ class ModelRunner:
         def checked(team: Team, name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
             whole_buffer = name.endswith("_input")
             expected = tuple(evaluate(entry, self.dimensions if whole_buffer else sizes) for entry in TAPS[name])
-            assert array.shape == expected, f"{name} in layer {layer} is {array.shape}, the shape table says {expected}"
+            dtype = np.dtype(np.int8 if whole_buffer else np.float32)
+            assert (array.shape, array.dtype) == (expected, dtype), (
+                f"{name} in layer {layer} is {array.shape} {array.dtype}, the shape table says {expected} {dtype}"
+            )
             tap(name, layer, array)
 
         alone = ThreadTeam(1)

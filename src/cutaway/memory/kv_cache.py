@@ -4,6 +4,7 @@ In: a model's sizes, the number and length of pages, the data type. Out: the arr
 code reads them. A page table entry names a page; "contiguous" is a page as long as a context.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from cutaway.errors import InvalidRequestError
 from cutaway.model.config import ModelConfig
+from cutaway.model.shapes import KV, Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import KV_FORMATS, SUBTILE, KVCache, KVFormat
-from cutaway.ops.cpu.memory import Arena
+from cutaway.ops.cpu.memory import Arena, aligned
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,13 @@ def allocate_kv_pool(config: ModelConfig, num_pages: int, page_length: int, data
     if page_length < 1 or page_length % SUBTILE != 0:
         raise InvalidRequestError(f"page_length is {page_length}; it must be a multiple of {SUBTILE}.", "page_length")
     layout = kv_format(data_type)
-    subtiles = num_pages * page_length // SUBTILE
+    # Of all dimensions only the number of sub-tiles comes from the engine's limits.
+    sizes = dimensions(config, Limits(1, 1, 1, 1, num_pages * page_length // SUBTILE))
     dtype = np.dtype(np.float16 if layout.element_bytes == 2 else np.float32)
-    key_shape = (config.num_layers, subtiles, config.num_kv_heads, config.head_dim, SUBTILE)
-    value_shape = (*key_shape[:3], SUBTILE, config.head_dim)
-    half = int(np.prod(key_shape, dtype=np.int64)) * dtype.itemsize
-    arena = Arena(2 * half)
-    keys = arena.take(half).view(dtype).reshape(key_shape)
-    values = arena.take(half).view(dtype).reshape(value_shape)
+    shapes = [row.size(sizes) for row in KV]
+    nbytes = [math.prod(shape) * dtype.itemsize for shape in shapes]
+    arena = Arena(sum(aligned(size) for size in nbytes))
+    keys, values = (arena.take(size).view(dtype).reshape(shape) for size, shape in zip(nbytes, shapes, strict=True))
     record = KVCache(
         keys=int(keys.ctypes.data),
         values=int(values.ctypes.data),

@@ -12,6 +12,9 @@ from typing import Final
 from cutaway.errors import ModelFileError
 from cutaway.formats.gguf import GGUFFile
 
+LARGEST_SIZE: Final = 1 << 20
+"""Of any dimension; rotary angles are exact enough below this many positions (``ops.cpu.math.sine_cosine``)."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -19,10 +22,20 @@ class Family:
 
     architecture: str  # general.architecture
     rope_interleaved: bool  # GGUF stores llama's Q and K rows permuted for interleaved pairs
-    unsupported: Mapping[
-        str, str
-    ]  # metadata keys (behind the architecture's prefix) that change the computation, and what they are
+    unsupported: Mapping[str, str]
+    """Metadata keys (behind the architecture's prefix) that change the computation, and what they are."""
 
+
+NO_CHANGE: Final[Mapping[str, tuple[object, ...]]] = MappingProxyType(
+    {
+        "expert_count": (0,),
+        "rope.scaling.type": ("none",),
+        "rope.scaling.factor": (0.0, 1.0),
+        "rope.scale_linear": (0.0, 1.0),
+        "attention.sliding_window": (0,),
+    }
+)
+"""Values with which such a key changes nothing."""
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
@@ -33,6 +46,8 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
                 {
                     "expert_count": "a mixture of experts",
                     "rope.scaling.type": "scaled rotary positions",
+                    "rope.scaling.factor": "scaled rotary positions",
+                    "rope.scale_linear": "scaled rotary positions",
                     "attention.sliding_window": "a sliding window",
                 }
             ),
@@ -71,7 +86,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
         )
     for key, meaning in family.unsupported.items():
         value = gguf.metadata.get(f"{architecture}.{key}")
-        absent = value is None or (isinstance(value, int | str) and value in (0, "none"))
+        absent = value is None or (isinstance(value, int | float | str) and value in NO_CHANGE[key])
         if not absent:
             raise ModelFileError(
                 f"{gguf.path}: {architecture}.{key} is {value!r}, {meaning}, which Cutaway does not compute yet. "
@@ -80,9 +95,9 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
 
     def size(key: str) -> int:
         value = gguf.require(f"{architecture}.{key}", int)
-        if not 1 <= value <= 1 << 24:
+        if not 1 <= value <= LARGEST_SIZE:
             raise ModelFileError(
-                f"{gguf.path}: {architecture}.{key} is {value}; it must be 1 to {1 << 24}. The file is damaged."
+                f"{gguf.path}: {architecture}.{key} is {value}; it must be 1 to {LARGEST_SIZE}. The file is damaged."
             )
         return value
 
@@ -104,7 +119,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
     has_key_length = f"{architecture}.attention.key_length" in gguf.metadata
     head_dim = size("attention.key_length") if has_key_length else width // heads
     config = ModelConfig(
-        name=str(gguf.metadata.get("general.name") or gguf.path.stem),
+        name=gguf.get("general.name", str, "") or gguf.path.stem,
         architecture=architecture,
         context_length=size("context_length"),
         num_layers=size("block_count"),
@@ -143,11 +158,11 @@ def _check(config: ModelConfig, gguf: GGUFFile) -> None:
             "the heads' total width is no multiple of 32, the kernels' block",
         ),
         (
-            gguf.metadata.get(f"{config.architecture}.rope.dimension_count") not in (None, config.head_dim),
+            gguf.get(f"{config.architecture}.rope.dimension_count", int, config.head_dim) != config.head_dim,
             "rotary positions cover only a part of each head",
         ),
         (
-            gguf.metadata.get(f"{config.architecture}.attention.value_length") not in (None, config.head_dim),
+            gguf.get(f"{config.architecture}.attention.value_length", int, config.head_dim) != config.head_dim,
             "values have another head dimension than keys",
         ),
     ]

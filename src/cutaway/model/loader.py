@@ -48,6 +48,11 @@ def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
     """Every tensor must be there, with its shape, and none besides. Raises ModelFileError that lists what is wrong."""
     expected = expected_tensors(config)
     missing = [name for name in expected if name not in gguf.tensors and name != "output.weight"]
+    if "rope_freqs.weight" in gguf.tensors:
+        raise ModelFileError(
+            f"{gguf.path}: the tensor 'rope_freqs.weight' scales rotary positions, which Cutaway does not compute yet. "
+            "Use a model without it."
+        )
     unknown = [name for name in gguf.tensors if name not in expected]
     wrong = [
         f"{name} is {list(gguf.tensors[name].shape)}, not {list(shape)}"
@@ -111,14 +116,15 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
         one, many, decode = (kernel.address for kernel in layout.kernels)
         weights[index] = (int(tiles.ctypes.data), no_bias, one, many, decode, rows, columns, tiles.shape[1])
         jobs += [
-            (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB))
+            (name, (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB)))
             for first in range(0, tiles.shape[0], TILES_A_JOB)
         ]
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(repack, *job) for job in jobs]:
+        repacked = [(name, pool.submit(repack, *job)) for name, job in jobs]
+        for (name, done), (following, _) in zip(repacked, [*repacked[1:], (None, None)], strict=True):
             done.result()
-    for name in matrices:
-        gguf.drop_pages(gguf.tensors[name])
+            if name != following:  # the last job of this matrix
+                gguf.drop_pages(gguf.tensors[name])
 
     where = {name: index for index, name in enumerate(matrices)}
     layers = np.array(

@@ -13,7 +13,6 @@ from cutaway.ops.cpu.arrays import Doubles
 
 def inverse_frequencies(base: float, head_dim: int) -> Doubles:
     """base^(-2i/Dh) for i = 0 … Dh/2 - 1, each the float64 nearest to the exact value."""
-    with decimal.localcontext() as context:
-        context.prec = 40
+    with decimal.localcontext(decimal.Context(prec=40)):  # not the caller's: its rounding is not ours
         exact = [decimal.Decimal(base) ** (decimal.Decimal(-2 * i) / head_dim) for i in range(head_dim // 2)]
     return np.array([float(value) for value in exact], np.float64)

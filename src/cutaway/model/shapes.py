@@ -15,6 +15,7 @@ import numpy as np
 from cutaway.model.config import ModelConfig
 from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
 from cutaway.ops.cpu.kv_tiles import SUBTILE
+from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
 DIMENSIONS: Final[Mapping[str, str]] = {
     "T": "tokens of a step, all sequences together (at most)",
@@ -29,6 +30,7 @@ DIMENSIONS: Final[Mapping[str, str]] = {
     "Dh": "width of a head",
     "F": "feed-forward width",
     "V": "vocabulary",
+    "Vt": f"vocabulary, rounded up to whole tiles of {TILE_ROWS} rows: a last, partial tile writes so many",
     "K": "widest input of a matrix product: max(D, H·Dh, F)",
     "Q": f"rows of an attention item: {RUN_LENGTH} queries × H/Hkv heads, padded to the kernels' block",
     "J": f"partials on attention's stack: a tree over C/{TILE} tiles is so deep",
@@ -117,7 +119,7 @@ BUFFERS: Final = (
     Row("gate_up", ("T", "2·F"), "float32", "gate and up side by side"),
     Row("gated", ("T", "F"), "float32", "silu(gate) · up"),
     Row("last", ("O", "D"), "float32", "residual rows whose logits are wanted"),
-    Row("logits", ("O", "V"), "float32", "one score for each token of the vocabulary"),
+    Row("logits", ("O", "Vt"), "float32", "one score for each token of the vocabulary"),
     Row("scratch.queries", ("n", "Q", "Dh"), "float32", "attention: an item's queries"),
     Row("scratch.scores", ("n", "Q", str(TILE)), "float32", "attention: scores of one KV tile"),
     Row("scratch.stack", ("n", "J", "Q", "E"), "float32", "attention: partials to be merged"),
@@ -151,7 +153,7 @@ STEP_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "take_rows": ("O", "D"),
     "output_norm": ("O", "D"),
     "head_input": ("T", "K"),
-    "logits": ("O", "V"),
+    "logits": ("O", "Vt"),
 }
 """What each tap outside the layers shows, once a step."""
 
@@ -176,6 +178,7 @@ def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
         "Dh": config.head_dim,
         "F": config.ffn_width,
         "V": config.vocab_size,
+        "Vt": -(-config.vocab_size // TILE_ROWS) * TILE_ROWS,
         "K": max(config.width, config.num_heads * config.head_dim, config.ffn_width),
         "Q": padded_rows(RUN_LENGTH * group),
         "J": tiles.bit_length() + 1,

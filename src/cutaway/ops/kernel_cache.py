@@ -8,11 +8,13 @@ depends on.
 
 import atexit
 import contextlib
+import errno
 import functools
 import hashlib
 import inspect
 import os
 import pickle
+import re
 import shutil
 import sys
 import tempfile
@@ -37,6 +39,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
 """The package's sources that end up in compiled code."""
 
+STAMP_DIGITS: Final = 20
 STALE_AFTER_DAYS: Final = 30
 
 
@@ -49,8 +52,10 @@ def stamp() -> str:
         for source in sorted(package.glob(pattern)):
             digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
-    digest.update(repr((versions, LOWERING, processor_name(), sorted(processor_features()))).encode())
-    return digest.hexdigest()[:20]
+    config: Any = numba.config
+    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE)
+    digest.update(repr((versions, settings, LOWERING, processor_name(), sorted(processor_features()))).encode())
+    return digest.hexdigest()[:STAMP_DIGITS]
 
 
 @functools.cache
@@ -60,13 +65,16 @@ def cache_folder() -> Path:
     """
     folder = kernels_dir() / stamp()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:  # what lies in it will be executed
+            raise PermissionError(errno.EPERM, "others may write it")
         # The folder's date says when it was last used; the ones long unused are removed.
         os.utime(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if folder.is_dir():
+        if folder.is_dir() and error.errno != errno.EPERM:
             return folder  # readable, and perhaps full: what it lacks is compiled again by each process
         warnings.warn(
             f"compiled kernels can't be kept in {folder} ({error.strerror}); they will be compiled again next time. "
@@ -76,10 +84,19 @@ def cache_folder() -> Path:
         temporary = Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         return temporary
-    for other in folder.parent.iterdir():
-        if other.is_dir() and time.time() - other.stat().st_mtime > STALE_AFTER_DAYS * 86400:
-            shutil.rmtree(other, ignore_errors=True)
+    _remove_stale(folder.parent)
     return folder
+
+
+def _remove_stale(kernels: Path) -> None:
+    """Remove the folders of stamps that were not used for long: nothing but kernels, in folders that we named."""
+    with contextlib.suppress(OSError):  # another process may be doing the same
+        for folder in kernels.iterdir():
+            ours = re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink()
+            if ours and time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
+                for kernel_file in folder.glob("*.nbc"):
+                    kernel_file.unlink()
+                folder.rmdir()
 
 
 def cache_is_shared() -> bool:

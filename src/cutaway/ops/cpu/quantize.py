@@ -13,13 +13,17 @@ from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import (
     absolute,
     add_int,
+    bits_as_float,
+    bits_as_int,
     lane_max,
+    lane_max_int,
     lane_sum_int,
     load,
-    maximum,
+    maximum_int,
     mul,
     round_even,
     splat,
+    splat_int,
     store_int8,
     to_int,
 )
@@ -42,7 +46,10 @@ def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
             source = x.ctypes.data + t * x.strides[0] + 128 * block
             target = activation.q.ctypes.data + t * activation.q.strides[0] + 32 * block
             low, high = load(source), load(source + 64)
-            largest = lane_max(maximum(absolute(low), absolute(high)))
+            # As integers the bits of magnitudes have the same order, and NaN is the greatest: it spoils the scale, and
+            # with it every product, instead of passing for a small number.
+            bits = maximum_int(bits_as_int(absolute(low)), bits_as_int(absolute(high)))
+            largest = lane_max(bits_as_float(splat_int(lane_max_int(bits))))
             inverse = np.float32(0.0)
             if largest < LEAST:
                 largest = np.float32(0.0)

@@ -39,6 +39,7 @@ to_int = elementwise("to_int", 1, "f32", "i32", lambda b, x: b.fptosi(x, VECTOR_
 bits_as_float = elementwise("bits_as_float", 1, "i32", "f32", lambda b, x: b.bitcast(x, VECTOR_F32))
 bits_as_int = elementwise("bits_as_int", 1, "f32", "i32", lambda b, x: b.bitcast(x, VECTOR_I32))
 
+maximum_int = elementwise("maximum_int", 2, "i32", "i32", lambda b, x, y: b.select(b.icmp_signed(">", x, y), x, y))
 add_int = elementwise("add_int", 2, "i32", "i32", lambda b, x, y: b.add(x, y))
 sub_int = elementwise("sub_int", 2, "i32", "i32", lambda b, x, y: b.sub(x, y))
 mul_int = elementwise("mul_int", 2, "i32", "i32", lambda b, x, y: b.mul(x, y))

@@ -89,6 +89,7 @@ def _tree(name: str, element: str, combine: Callable[..., ir.Value], result: typ
 
 lane_sum = _tree("lane_sum", "f32", lambda b, x, y: b.fadd(x, y), types.float32)
 lane_max = _tree("lane_max", "f32", lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y), types.float32)
+lane_max_int = _tree("lane_max_int", "i32", lambda b, x, y: b.select(b.icmp_signed(">", x, y), x, y), types.int32)
 lane_sum_int = _tree("lane_sum_int", "i32", lambda b, x, y: b.add(x, y), types.int32)
 
 

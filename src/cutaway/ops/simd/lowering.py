@@ -24,6 +24,8 @@ def processor_name() -> str:
 
 def processor_features() -> frozenset[str]:
     """The instruction sets that kernels may use. ``NUMBA_CPU_FEATURES`` ("+avx2,-avx512f") overrides the host's."""
+    if not _NUMBA.ENABLE_AVX:
+        return frozenset()
     override = _NUMBA.CPU_FEATURES
     if override is not None:
         return frozenset(part[1:] for part in str(override).split(",") if part.startswith("+"))
@@ -49,4 +51,6 @@ def choose_lowering(machine: str, features: frozenset[str]) -> str:
     return "avx512" if all(name in features for name in AVX512) else "avx2"
 
 
+if _NUMBA.DISABLE_JIT:
+    raise UnsupportedMachineError("NUMBA_DISABLE_JIT is set, and Cutaway's kernels exist only compiled. Unset it.")
 LOWERING: Final = choose_lowering(platform.machine(), processor_features())
