@@ -1,0 +1,173 @@
+"""``pull``, ``ls``, ``rm``, ``show``, and files that are no models: what is shown, what is refused, what is left."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import assert_refused, cutaway, environment, files_below
+
+HEAD = 4 << 20  # bytes of SmolLM2 that hold all its metadata
+NAME = b"Smollm2 135M 8k Lc100K Mix1 Ep2"
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d494844520000000100000001080600000015c489")
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path) -> dict[str, str]:
+    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1")
+
+
+@pytest.fixture
+def filled_cache(tmp_path: Path, smollm2_path: Path) -> dict[str, str]:
+    """A cache with the model, as a link, and nothing compiled."""
+    (tmp_path / "cache" / "models").mkdir(parents=True)
+    (tmp_path / "cache" / "models" / smollm2_path.name).symlink_to(smollm2_path)
+    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1")
+
+
+@pytest.fixture
+def changed(smollm2_path: Path, tmp_path: Path) -> Callable[..., Path]:
+    """SmolLM2 with other bytes at the first places of some; the weights are a hole in the file."""
+
+    def write(name: str, changes: dict[bytes, bytes]) -> Path:
+        with smollm2_path.open("rb") as source:
+            head = source.read(HEAD)
+        for old, new in changes.items():
+            assert len(old) == len(new)
+            assert old in head
+            head = head.replace(old, new, 1)
+        path = tmp_path / name
+        with path.open("wb") as target:
+            target.write(head)
+            target.truncate(smollm2_path.stat().st_size)
+        return path
+
+    return write
+
+
+# -- files that are no models
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (PNG, ["is not a GGUF file but seems to be"]),
+        (b"<!DOCTYPE html><html><body>404</body></html>", ["is not a GGUF file but seems to be", "HTML"]),
+        (b"", ["is not a GGUF file but seems to be", "empty"]),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", ["is not a GGUF file"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "show"])
+def test_other_files(
+    empty_cache: dict[str, str], tmp_path: Path, command: str, content: bytes, parts: list[str]
+) -> None:
+    """Refused before anything is compiled: the cache has no file."""
+    (tmp_path / "x.gguf").write_bytes(content)
+    arguments = [command, "x.gguf", *(["hi"] if command == "run" else [])]
+    assert_refused(cutaway(*arguments, env=empty_cache, cwd=tmp_path), 3, "x.gguf", *parts)
+    assert files_below(tmp_path) == ["x.gguf"]
+
+
+@pytest.mark.parametrize("size", [4, 1_000, 1_000_000, 50_000_000, 98_362_431])
+def test_truncated_files(empty_cache: dict[str, str], smollm2_path: Path, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "short.gguf"
+    with smollm2_path.open("rb") as source, path.open("wb") as target:
+        target.write(source.read(size))
+    assert_refused(cutaway("run", path, "hi", env=empty_cache), 3, "short.gguf", "truncated")
+    assert files_below(tmp_path) == ["short.gguf"]
+
+
+def test_an_architecture_that_is_not_supported(
+    empty_cache: dict[str, str], changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = changed("mamba.gguf", {b"\x05\0\0\0\0\0\0\0llama": b"\x05\0\0\0\0\0\0\0mamba"})
+    assert_refused(cutaway("run", path, "hi", env=empty_cache), 3, "the architecture is 'mamba'; Cutaway runs llama")
+    assert files_below(tmp_path) == ["mamba.gguf"]
+
+
+def test_a_model_of_the_cache_that_is_cut_short(
+    filled_cache: dict[str, str], smollm2_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "cache" / "models" / smollm2_path.name
+    path.unlink()
+    path.write_bytes(b"GGUF")
+    assert_refused(
+        cutaway("show", "smollm2", env=filled_cache), 3, "has 4 bytes; smollm2 has 98362432 bytes", "cutaway rm smollm2"
+    )
+
+
+# -- show
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_show(smollm2_path: Path, columns: str) -> None:
+    result = cutaway("show", smollm2_path, env=environment(COLUMNS=columns))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\x1b" not in result.stdout
+    for part in (f"{smollm2_path} (GGUF version 3)", "general.architecture", "llama", "Q4_1", "66,355,200"):
+        assert part in result.stdout
+
+
+def test_show_as_json(smollm2_path: Path) -> None:
+    by_name, by_path = (json.loads(cutaway("show", model, "--json").stdout) for model in ("smollm2", smollm2_path))
+    assert by_name["licence"] == "Apache-2.0"
+    assert by_path == {**by_name, "licence": None, "path": str(smollm2_path)}
+    assert by_name["metadata"]["llama.block_count"] == 30
+    assert by_name["tensors"] == {
+        "Q8_0": {"count": 1, "bytes": 30_081_024},
+        "F32": {"count": 61, "bytes": 140_544},
+        "Q4_1": {"count": 210, "bytes": 66_355_200},
+    }
+
+
+@pytest.mark.parametrize("name", ["[/] [bold]x[/bold] :heart:    ", "\x1b[2J\x1b]0;title\x07 \r \n text   "])
+def test_text_of_a_file_is_shown_and_not_obeyed(changed: Callable[..., Path], name: str) -> None:
+    """Neither Rich's markup and emoji codes nor what a terminal obeys."""
+    path = changed("[red]:heart:.gguf", {NAME: name.encode().ljust(len(NAME))})
+    result = cutaway("show", path, env=environment(COLUMNS="200"))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"{path} (GGUF version 3)" in result.stdout
+    assert name.strip().encode("unicode_escape").decode() in result.stdout
+    assert "\x1b" not in result.stdout
+    assert json.loads(cutaway("show", path, "--json").stdout)["metadata"]["general.name"].strip() == name.strip()
+
+
+def test_a_model_s_name_in_a_title(changed: Callable[..., Path]) -> None:
+    path = changed("x.gguf", {NAME: b"[/] [bold]x[/bold] :heart:".ljust(len(NAME))})
+    result = cutaway("bench", path, "--threads", "1", "--context", "4", "--prompt", "2")
+    assert result.returncode == 0, result.stderr
+    assert "[/] [bold]x[/bold] :heart:" in result.stdout
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_path_that_the_output_s_encoding_lacks(changed: Callable[..., Path], tmp_path: Path, encoding: str) -> None:
+    changed("plain.gguf", {}).rename(tmp_path / "\udcff.gguf")
+    result = cutaway("show", tmp_path / "\udcff.gguf", env=environment(PYTHONIOENCODING=encoding))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\\udcff.gguf (GGUF version 3)" in result.stdout
+
+
+# -- pull, ls, rm
+
+
+def test_pull_without_a_name_lists_the_names() -> None:
+    result = cutaway("pull")
+    assert result.returncode == 0
+    assert result.stdout.startswith("smollm2  98 MB  SmolLM2 135M Instruct")
+    assert "Apache-2.0" in result.stdout
+
+
+def test_pull_ls_rm(filled_cache: dict[str, str], smollm2_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "models" / smollm2_path.name
+    assert cutaway("pull", "smollm2", env=filled_cache).stdout == f"{path}\n"
+    assert cutaway("ls", env=filled_cache).stdout == f"smollm2  98 MB  {path}\n"
+    listed = json.loads(cutaway("ls", "--json", env=filled_cache).stdout)
+    assert listed == [{"name": "smollm2", "bytes": 98_362_432, "path": str(path)}]
+    assert cutaway("rm", "smollm2", env=filled_cache).returncode == 0
+    assert not path.is_symlink()
+    assert smollm2_path.is_file()
+    assert cutaway("rm", "smollm2", env=filled_cache).stdout == "smollm2 was not in the cache\n"
+    empty = cutaway("ls", env=filled_cache)
+    assert (empty.stdout, empty.returncode) == ("", 0)
+    assert "cutaway pull smollm2" in empty.stderr
+    assert json.loads(cutaway("ls", "--json", env=filled_cache).stdout) == []

@@ -1,0 +1,222 @@
+"""Streams that are left, interrupted, interleaved and shared between threads: the engine stays usable and the answers
+stay the same."""
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import numpy as np
+import pytest
+from patience import SECONDS, finishes
+
+from cutaway import LLM, SamplingParams
+from cutaway.engine.llm import Stream
+from cutaway.errors import ComputationError
+
+TEXT = "The sea is"
+PARAMS = SamplingParams(temperature=0.8, seed=11, max_tokens=16, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def want(llm: LLM) -> list[int]:
+    """The answer to TEXT with PARAMS."""
+    return llm.generate(TEXT, PARAMS)[0].outputs[0].token_ids
+
+
+def answer(llm: LLM) -> list[int]:
+    return llm.generate(TEXT, PARAMS)[0].outputs[0].token_ids
+
+
+@pytest.mark.parametrize("deltas", [0, 1, 5, 15, 16])
+@pytest.mark.parametrize("how", ["held", "closed", "forgotten", "in a cycle"])
+def test_a_stream_may_be_left_at_any_moment(llm: LLM, want: list[int], deltas: int, how: str) -> None:
+    """By the same thread and by another, which has to wait for a stream that is only held."""
+
+    def leave() -> list[object]:
+        stream = llm.stream(TEXT, PARAMS)
+        for _ in range(deltas):
+            next(stream)
+        if how == "closed":
+            stream.close()
+        elif how == "in a cycle":
+            cycle: list[object] = [stream]
+            cycle.append(cycle)
+        return [stream] if how == "held" else []
+
+    def leave_and_ask() -> list[int]:
+        held = leave()
+        found = answer(llm)
+        held.clear()
+        return found
+
+    assert finishes(leave_and_ask) == want
+    finishes(leave)
+    gc.collect()
+    assert finishes(lambda: answer(llm)) == want
+
+
+def test_output_of_a_stream_that_was_left(llm: LLM, want: list[int]) -> None:
+    stream = llm.stream(TEXT, PARAMS)
+    deltas = [next(stream) for _ in range(5)]
+    output = stream.output()
+    assert not output.finished
+    assert output.outputs[0].finish_reason is None
+    assert output.outputs[0].token_ids == want[:5]
+    assert output.outputs[0].text == "".join(delta.text for delta in deltas)
+    assert output.seed == 11
+    stream.close()
+    assert list(stream) == []
+    assert stream.output().outputs[0].token_ids == want[:5]
+
+
+def test_one_thread_may_interleave_streams(llm: LLM) -> None:
+    """Each is what it is alone, though each one's context is overwritten by the others'."""
+    prompts = [TEXT, "def f(x):\n", "Ein Haus am"]
+    alone = [llm.generate(prompt, PARAMS)[0].outputs[0] for prompt in prompts]
+
+    def interleave() -> list[Stream]:
+        streams = [llm.stream(prompt, PARAMS) for prompt in prompts]
+        order = np.random.default_rng(3).permutation(np.repeat(np.arange(3), 16))
+        for which in order:
+            next(streams[which])
+        return streams
+
+    outputs = [stream.output() for stream in finishes(interleave)]
+    assert [each.outputs[0] for each in outputs] == alone
+    assert all(each.finished for each in outputs)
+
+
+def test_a_request_amid_a_stream(llm: LLM, want: list[int]) -> None:
+    def nest() -> list[int]:
+        ids = []
+        for delta in llm.stream(TEXT, PARAMS):
+            ids += delta.token_ids
+            if len(ids) in (1, 7):
+                llm.generate("Something else altogether, and longer:", PARAMS)
+        return ids
+
+    assert finishes(nest) == want
+
+
+def test_logprobs_and_stop_of_an_interleaved_stream(llm: LLM) -> None:
+    ids = llm.tokenizer.encode_chat([{"role": "user", "content": "Say yes."}])
+    params = SamplingParams(temperature=0, logprobs=2, max_tokens=100)
+    alone = llm.generate(ids, params)[0]
+    assert alone.outputs[0].finish_reason == "stop"
+
+    def interleave() -> Stream:
+        stream = llm.stream(ids, params)
+        for number, _ in enumerate(stream):
+            if number % 5 == 0:
+                llm.generate("1 2 3", SamplingParams(max_tokens=1))
+        return stream
+
+    assert finishes(interleave).output().outputs == alone.outputs
+
+
+def test_several_threads_at_once(llm: LLM) -> None:
+    prompts = [f"{number} plus {number} is" for number in range(5)]
+    want = [llm.generate(prompt, PARAMS)[0].outputs[0] for prompt in prompts]
+    found: dict[tuple[int, int], object] = {}
+
+    def work(number: int) -> None:
+        for round in range(3):
+            if (number + round) % 2:
+                found[number, round] = llm.generate(prompts[number], PARAMS)[0].outputs[0]
+            else:
+                found[number, round] = llm.stream(prompts[number], PARAMS).run().outputs[0]
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "it hangs"
+    assert found == {(number, round): want[number] for number in range(5) for round in range(3)}
+
+
+def test_another_thread_waits_for_a_stream(llm: LLM, want: list[int]) -> None:
+    stream = llm.stream(TEXT, PARAMS)
+    next(stream)
+    found: list[list[int]] = []
+    waiter = threading.Thread(target=lambda: found.append(answer(llm)), daemon=True)
+    waiter.start()
+    waiter.join(0.3)
+    assert waiter.is_alive()
+    assert [token for delta in stream for token in delta.token_ids] == want[1:]
+    waiter.join(SECONDS)
+    assert found == [want]
+
+
+def test_a_stream_may_pass_from_thread_to_thread(llm: LLM, want: list[int]) -> None:
+    stream = llm.stream(TEXT, PARAMS)
+    assert [finishes(lambda: next(stream)).token_ids[0] for _ in range(16)] == want
+
+
+def test_damaged_logits_end_the_stream_alone(llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = llm.stream(TEXT, PARAMS)
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.runner, "step", lambda batch: np.full((1, llm.runner.vocab_size), np.nan, np.float32))
+        with pytest.raises(ComputationError, match="NaN"):
+            list(stream)
+    assert stream.output().outputs[0].token_ids == want[:1]
+    assert list(stream) == []
+    assert finishes(lambda: answer(llm)) == want
+
+
+def test_ctrl_c_in_the_consumer(llm: LLM, want: list[int]) -> None:
+    def consume() -> None:
+        for number, _ in enumerate(llm.stream(TEXT, PARAMS)):
+            if number == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept:  # and with it the frame of the loop, as in a notebook
+        consume()
+    assert answer(llm) == want
+    del kept
+    gc.collect()
+    assert finishes(lambda: answer(llm)) == want
+
+
+class Interruption(BaseException):
+    """What the alarm raises in the main thread, at any bytecode, as Ctrl-C does."""
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(seconds: float, work: Callable[[], object]) -> bool:
+    try:
+        with alarm(seconds):
+            work()
+            time.sleep(0.001)
+    except Interruption:
+        return True
+    return False
+
+
+def test_an_interruption_at_any_moment_leaves_the_engine_usable(llm: LLM, want: list[int]) -> None:
+    begin = time.perf_counter()
+    answer(llm)
+    whole = time.perf_counter() - begin
+    count = 0
+    for delay in np.linspace(0.02, 1.0, 30) * whole:
+        count += interrupted(float(delay), lambda: answer(llm))
+        assert answer(llm) == want
+    assert count >= 10
