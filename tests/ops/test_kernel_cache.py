@@ -138,16 +138,22 @@ def test_no_cache_at_all_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_folders_long_unused_are_removed(filled: Path) -> None:
-    """Those of older stamps, by the date of their last use; a recent one stays."""
+    """Those of older stamps, by the date of their last use; a recent one stays, and all that is not ours."""
     kernels = filled / "kernels"
     old, recent = kernels / ("0" * 20), kernels / ("1" * 20)
-    for folder, days in ((old, 31), (recent, 29)):
+    foreign, mixed = kernels / "my_cuda_kernels", kernels / ("2" * 20)
+    for folder, days in ((old, 31), (recent, 29), (foreign, 60), (mixed, 60)):
         folder.mkdir()
+        (folder / "a.nbc").touch()
+        if folder is mixed:
+            (folder / "thesis.txt").touch()
         then = time.time() - days * 86400
         os.utime(folder, (then, then))
     compile_in_child(filled)
     assert not old.exists()
-    assert recent.exists()
+    assert (recent / "a.nbc").exists()
+    assert (foreign / "a.nbc").exists()
+    assert (mixed / "thesis.txt").exists()
 
 
 STAMPS = """

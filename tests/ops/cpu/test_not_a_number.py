@@ -1,4 +1,4 @@
-"""A NaN is never laundered: what is computed from one is NaN, wherever it stands, and the sampler then refuses the row."""
+"""A NaN is never laundered: what is computed from one is NaN, wherever it stands, and the sampler refuses the row."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,10 @@ def test_a_quantised_block_with_a_bad_value_has_no_finite_scale(place: int, valu
     x[0, place] = value
     blocks = (1, 2)
     activation = Activation(
-        np.zeros((1, 64), np.int8), np.zeros(blocks, np.float32), np.zeros(blocks, np.int32), np.zeros(blocks, np.float32)
+        np.zeros((1, 64), np.int8),
+        np.zeros(blocks, np.float32),
+        np.zeros(blocks, np.int32),
+        np.zeros(blocks, np.float32),
     )
     with team_of(1) as team:
         team.run(quantize_rows, x, activation)
