@@ -88,8 +88,8 @@ def test_a_byte_without_token_is_refused_not_dropped(smollm2: Tokenizer) -> None
     ("merges", "message"),
     [
         (None, "tokenizer.ggml.merges is missing"),
-        (["a b", "ab"], "merge 1 is 'ab'"),
-        (["a b c"], "merge 0 is 'a b c'"),
+        (["a b", "ab"], "merge 1 of tokenizer.ggml.merges is 'ab'"),
+        (["a b c"], "merge 0 of tokenizer.ggml.merges is 'a b c'"),
         (["a b", "ab zz"], "needs 'zz'"),
         (["b a"], "needs 'ba'"),
         (["a b", "ab c", "a b"], "3 entries, but only 2 different"),

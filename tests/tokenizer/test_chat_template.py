@@ -3,6 +3,8 @@
 import datetime
 import json
 import re
+import time
+import tracemalloc
 from functools import lru_cache
 from typing import Any
 
@@ -11,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from template_bombs import BOMBS as GROWING
 from tokenizer_cases import template_cases
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.tokenizer.chat_messages import mark_messages
 from cutaway.tokenizer.chat_template import ChatTemplate
 from cutaway.tokenizer.provenance import Marks
-from cutaway.tokenizer.template_sandbox import RenderLimits
+from cutaway.tokenizer.template_allowance import RenderLimits
 
 # Harsher than any vocabulary: all printable ASCII belongs to a control token, but what JSON escapes.
 EVERYTHING = Marks(["".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in '"\\')])
@@ -233,6 +236,71 @@ def test_a_bomb_is_defused(source: str) -> None:
     seconds = 0.3
     with pytest.raises(ModelFileError):
         ChatTemplate(source, EVERYTHING, RenderLimits(2**20, seconds)).render(mark_messages(USER, EVERYTHING), {})
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_rendering_keeps_to_its_memory_and_time(name: str) -> None:
+    """Refused for what the template does, within 16 bytes a unit (8, and 8 for what a step holds at its end), and
+    with no step so long that the time can't stop it.
+    """
+    limits = RenderLimits(seconds=1.0)
+    tracemalloc.start()
+    try:
+        template = ChatTemplate(GROWING[name], EVERYTHING, limits)
+        tracemalloc.reset_peak()
+        before, start = tracemalloc.get_traced_memory()[0], time.process_time()
+        with pytest.raises(ModelFileError, match=r"chat template (creates|runs|is refused)"):
+            template.render(mark_messages(USER, EVERYTHING), {})
+        seconds = time.process_time() - start
+        peak = tracemalloc.get_traced_memory()[1] - before
+    except ModelFileError:  # names that templates don't get are refused while compiling
+        assert name in ("center", "urlize", "wordwrap")
+        return
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * limits.material
+    assert seconds < 6  # tracing makes steps several times longer
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ none|list if none else 'x' }}{{ missing|sort }}{{ none|map('upper')|list }}", "x[][]"),
+        ("{{ ['b', 'A', 'c']|sort|join }}{{ ['a', 'A', 'b']|unique|join }}", "Abcab"),
+        ("{% for k, v in [{'x': 1}, {'x': 2}, {'x': 1}]|groupby('x') %}{{ k }}{{ v|length }}{% endfor %}", "1221"),
+        ("{{ [{'x': 'b'}, {'x': 'a'}]|map(attribute='x')|join(',') }}", "b,a"),
+        ("{{ [{'x': 3}, {'x': 2}]|max(attribute='x') }}", "{'x': 3}"),
+        ("{{ range(5)|batch(2, 0)|list }}{{ range(3)|slice(2)|list }}", "[[0, 1], [2, 3], [4, 0]][[0, 1], [2]]"),
+        ("{{ 'abc'|reverse }}{{ range(3)|reverse|list }}{{ range(3)|select('odd')|reverse|list }}", "cba[2, 1, 0][1]"),
+        (
+            "{{ {'b': 1, 'a': 2}|dictsort }}{{ {'b': 2, 'a': 1}|dictsort(by='value') }}",
+            "[('a', 2), ('b', 1)]" + "[('a', 1), ('b', 2)]",
+        ),
+        (
+            "{{ 'a  b c'.split() }}{{ 'a,b,c'.rsplit(',', 1) }}{{ 'a\r\nb'.splitlines() }}",
+            "['a', 'b', 'c']['a,b', 'c']['a', 'b']",
+        ),
+        (
+            "{{ 'a b c'.split(maxsplit=1) }}{{ 'xxaxx'.strip('x') }}{{ 'xax'|trim('x') }}{{ 'aba'.rfind('a') }}",
+            "['a', 'b c']aa2",
+        ),
+        (
+            "{{ '%s is %5.1f%%' % ('a', 2) }}{{ '%(a)s%(b)3d' % {'a': 1, 'b': 2} }}{{ '%*d' % (4, 1) }}",
+            "a is   2.0%1  2   1",
+        ),
+        (
+            "{% set x %}{% for i in [1, 2, 3] if i != 2 %}{{ i }}{{ loop.length }}{% endfor %}"
+            "{% endset %}{{ x|upper }}",
+            "1232",
+        ),
+        ("{{ dict(*[[['a', 1]]]) }}{{ dict(**{'a': 1}) }}{{ [1, 2, 2.5]|string }}", "{'a': 1}{'a': 1}[1, 2, 2.5]"),
+        ("{{ 7 - 2 }}{{ 7 // 2 }}{{ 1 / 2 }}{{ '12'|int }}{{ 'ff'|int(base=16) }}{{ 'x'|int(3) }}", "530.5122553"),
+        ("{{ 'a-b (c) ä中'|title }}{{ 'a\nb\u2028c'|indent(2, true) }}", "A-B (C) Ä中  a\n  b\n  c"),
+        ("{{ messages[0].content|list|join('-') }}{{ 'Éa'|upper }}{{ 'ß中'|upper }}", "h-e-l-l-oÉASS中"),
+    ],
+)
+def test_charging_changes_no_result(source: str, expected: str) -> None:
+    assert render(source) == expected == compiled_plainly(source).render(messages=USER)
 
 
 def test_the_allowance_grows_with_the_messages() -> None:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER, piece_bytes
+from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_scalar, read_strings
 from cutaway.tokenizer.pretokenize import word_pattern
-from cutaway.tokenizer.vocabulary import Vocabulary, read_strings
+from cutaway.tokenizer.vocabulary import Vocabulary
 
 CACHED_WORDS = 65_536
 CACHED_WORD_LENGTH = 64  # in characters: longer words are rare, and an unbounded word would make an unbounded cache
@@ -48,13 +49,19 @@ def read_merges(metadata: Mapping[str, Any], id_of: Mapping[str, int]) -> MergeT
             rank_of[id_of[left] * size + id_of[right]] = rank
             product.append(id_of[left + right])
         except ValueError:
-            raise ModelFileError(f"merge {rank} is {merge!r}; a merge is two pieces with one space between") from None
+            raise ModelFileError(
+                f"merge {rank} of tokenizer.ggml.merges is {merge!r}; a merge is two pieces with one space between. "
+                f"{CONVERT_AGAIN}"
+            ) from None
         except KeyError as missing:
-            raise ModelFileError(f"merge {rank}, {merge!r}, needs {missing}, which is not in the vocabulary") from None
+            raise ModelFileError(
+                f"merge {rank} of tokenizer.ggml.merges, {merge!r}, needs {missing}, which is not in the vocabulary; "
+                f"both pieces and their product must be. {CONVERT_AGAIN}"
+            ) from None
     if len(rank_of) != len(merges):
         raise ModelFileError(
             f"tokenizer.ggml.merges has {len(merges)} entries, but only {len(rank_of)} different ones; "
-            "a merge has one rank"
+            f"a merge has one rank. {CONVERT_AGAIN}"
         )
     return MergeTable(size, rank_of, product)
 
@@ -141,4 +148,6 @@ def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> 
     Raises:
         ModelFileError: the merges or the pre-tokenizer are missing, malformed or unknown.
     """
-    return ByteLevelBPE(vocabulary, read_merges(metadata, vocabulary.id_of), metadata.get("tokenizer.ggml.pre"))
+    return ByteLevelBPE(
+        vocabulary, read_merges(metadata, vocabulary.id_of), read_scalar(metadata, "tokenizer.ggml.pre", str)
+    )

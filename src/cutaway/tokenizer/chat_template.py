@@ -15,7 +15,9 @@ from jinja2.exceptions import SecurityError
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.tokenizer.provenance import Marks, plain
-from cutaway.tokenizer.template_sandbox import MAX_SOURCE, RenderLimits, TemplateSandbox
+from cutaway.tokenizer.template_allowance import UNSOUND, RenderLimits
+from cutaway.tokenizer.template_filters import MAX_NAME
+from cutaway.tokenizer.template_sandbox import MAX_SOURCE, TemplateSandbox
 
 
 class ChatTemplate:
@@ -33,15 +35,19 @@ class ChatTemplate:
 
     def __init__(self, source: str, marks: Marks, limits: RenderLimits | None = None) -> None:
         if len(source) > MAX_SOURCE:
-            raise ModelFileError(f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read")
+            raise ModelFileError(
+                f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read; {UNSOUND}"
+            )
         self._marks = marks
         self._limits = limits or RenderLimits()
         try:
             self._code: CodeType = TemplateSandbox(marks, self._limits).compile(source)
         except SecurityError as error:
-            raise ModelFileError(f"the chat template is refused: {error}") from error
+            raise ModelFileError(f"the chat template is refused: {error}; {UNSOUND}") from error
         except Exception as error:  # the source is foreign, and the compiler may stumble over it in any way
-            raise ModelFileError(f"the chat template can't be compiled: {type(error).__name__}: {error}") from error
+            raise ModelFileError(
+                f"the chat template can't be compiled: {type(error).__name__}: {error}; {UNSOUND}"
+            ) from error
 
     def render(
         self,
@@ -64,17 +70,26 @@ class ChatTemplate:
             material=self._limits.material + per_character * _size(messages), seconds=self._limits.seconds
         )
         sandbox = TemplateSandbox(self._marks, limits)
-        functions = {
-            "raise_exception": _refuse_messages,
-            "strftime_now": lambda form: now().strftime(plain(form)),
-        }
+
+        def raise_exception(reason: Any) -> NoReturn:
+            raise InvalidRequestError(
+                f"the model's chat template refuses these messages: {sandbox.printed_text(reason).plain}",
+                field="messages",
+            )
+
+        def strftime_now(form: str) -> str:
+            if len(form) > MAX_NAME:
+                raise SecurityError(f"it formats the date with more than {MAX_NAME} characters")
+            return now().strftime(plain(form))
+
+        functions = {"raise_exception": raise_exception, "strftime_now": strftime_now}
         template = Template.from_code(sandbox, self._code, {**sandbox.globals, **functions})
         try:
             return "".join(template.generate(messages=messages, **variables))
         except CutawayError:
             raise
         except (SecurityError, OverflowError, RecursionError, MemoryError) as error:
-            raise ModelFileError(f"the chat template is refused: {error}") from error
+            raise ModelFileError(f"the chat template is refused: {error}; {UNSOUND}") from error
         except Exception as error:  # a foreign program failed on these messages
             kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
             raise InvalidRequestError(
@@ -83,10 +98,6 @@ class ChatTemplate:
                 "each message needs a 'role' that the template knows and a text as 'content'",
                 field="messages",
             ) from error
-
-
-def _refuse_messages(reason: object) -> NoReturn:
-    raise InvalidRequestError(f"the model's chat template refuses these messages: {plain(reason)}", field="messages")
 
 
 def _size(value: Any) -> int:

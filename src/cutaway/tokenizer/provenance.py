@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
+
 from cutaway.errors import ModelFileError
 
 FIRST_MARK, LAST_MARK = 0xD800, 0xDFFF
@@ -34,12 +37,13 @@ class Marks:
         if len(alphabet) > LAST_MARK - FIRST_MARK + 1:
             raise ModelFileError(
                 f"the control tokens use {len(alphabet)} different characters; chat templates work with "
-                f"up to {LAST_MARK - FIRST_MARK + 1}"
+                f"up to {LAST_MARK - FIRST_MARK + 1}. Pass plain text to this model, or use another file of it."
             )
         if escaped := CHARACTERS_THAT_JSON_ESCAPES.intersection(alphabet):
             raise ModelFileError(
                 f"a control token contains {min(escaped)!r}; chat templates work with control tokens "
-                "free of quotation marks, backslashes and control characters"
+                "free of quotation marks, backslashes and control characters. Pass plain text to this model, or use "
+                "another file of it."
             )
         self._to_mark = {ord(character): FIRST_MARK + i for i, character in enumerate(alphabet)}
         self._to_plain = {mark: code for code, mark in self._to_mark.items()}
@@ -223,9 +227,10 @@ class MarkedText(str):
         marked = self.marks.mark(result)
         if len(result) != len(self):
             return marked
-        is_mark = [FIRST_MARK <= ord(character) <= LAST_MARK for character in str.__iter__(self)]
-        kept = (m if user else c for user, m, c in zip(is_mark, str.__iter__(marked), result, strict=True))
-        return MarkedText("".join(kept), self.marks)
+        codes = _codes(self)
+        is_mark = (codes >= FIRST_MARK) & (codes <= LAST_MARK)
+        kept = np.where(is_mark, _codes(marked), _codes(result))
+        return MarkedText(kept.tobytes().decode("utf-32-le", "surrogatepass"), self.marks)
 
     def _keep(self, start: int, end: int) -> "MarkedText":
         return self[start:end]
@@ -256,6 +261,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, MarkedText):
         return value.plain
     return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+
+def _codes(text: str) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _closed_under_case(alphabet: frozenset[str]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from cutaway.tokenizer.chat_messages import mark_messages
 from cutaway.tokenizer.chat_template import ChatTemplate
 from cutaway.tokenizer.detokenize import StreamingDetokenizer, readable
 from cutaway.tokenizer.legal_text import check_legal
+from cutaway.tokenizer.metadata import read_scalar
 from cutaway.tokenizer.provenance import Marks
 from cutaway.tokenizer.special import special_pattern, split_special
 from cutaway.tokenizer.vocabulary import Vocabulary, read_vocabulary
@@ -192,8 +193,12 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     Raises:
         ModelFileError: the vocabulary is missing, inconsistent, or of a family that is not supported.
     """
-    family = metadata.get("tokenizer.ggml.model")
+    family = read_scalar(metadata, "tokenizer.ggml.model", str)
     if family not in FAMILIES:
-        raise ModelFileError(f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}")
+        raise ModelFileError(
+            f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}. "
+            "Use a model with one of these."
+        )
     vocabulary = read_vocabulary(metadata)
-    return Tokenizer(vocabulary, FAMILIES[family](metadata, vocabulary), metadata.get("tokenizer.chat_template"))
+    chat_template = read_scalar(metadata, "tokenizer.chat_template", str)
+    return Tokenizer(vocabulary, FAMILIES[family](metadata, vocabulary), chat_template)

@@ -5,7 +5,6 @@ In: GGUF metadata (keys ``tokenizer.ggml.*``). Out: a ``Vocabulary``, the same f
 Source: the GGUF specification, section "Tokenizer".
 """
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import ModelFileError
+from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_integers, read_scalar, read_strings
 
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # values of tokenizer.ggml.token_type that concern text
 
@@ -63,21 +63,6 @@ class Vocabulary:
         return self.control_ids | frozenset(self.user_defined.values())
 
 
-def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
-    """An array of strings as a list.
-
-    Raises:
-        ModelFileError: the key is missing or its value is no array of strings.
-    """
-    value = metadata.get(key)
-    if value is None:
-        raise ModelFileError(f"{key} is missing from the model file; the tokenizer needs it. Convert the model again.")
-    strings: list[str] = value.to_list() if hasattr(value, "to_list") else list(value)
-    if isinstance(value, str) or not all(isinstance(string, str) for string in strings):
-        raise ModelFileError(f"{key} must be an array of strings, but it is {type(value).__name__}")
-    return strings
-
-
 def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Read and check the vocabulary of a model file.
 
@@ -86,13 +71,13 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """
     pieces = read_strings(metadata, "tokenizer.ggml.tokens")
     if not pieces:
-        raise ModelFileError("tokenizer.ggml.tokens is empty; a vocabulary needs at least one token")
+        raise ModelFileError(f"tokenizer.ggml.tokens is empty; a vocabulary needs at least one token. {CONVERT_AGAIN}")
     id_of = {piece: token_id for token_id, piece in enumerate(pieces)}
     if len(id_of) != len(pieces):
         doubled = next(token_id for token_id, piece in enumerate(pieces) if id_of[piece] != token_id)
         raise ModelFileError(
             f"tokenizer.ggml.tokens has {pieces[doubled]!r} twice, as ids {doubled} and "
-            f"{id_of[pieces[doubled]]}; every token must be unique"
+            f"{id_of[pieces[doubled]]}; every token must be unique. {CONVERT_AGAIN}"
         )
     control, user_defined = _special_tokens(metadata, pieces)
 
@@ -103,9 +88,12 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     eos_id = read_id("eos")
     declared = {eos_id, read_id("eot"), read_id("eom")}
     by_name = {control.get(name) for name in END_OF_TURN_NAMES}
-    add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", False))
+    add_bos = read_scalar(metadata, "tokenizer.ggml.add_bos_token", bool) or False
     if add_bos and bos_id is None:
-        raise ModelFileError("tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing")
+        raise ModelFileError(
+            "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing; text that begins with "
+            f"BOS needs its id. {CONVERT_AGAIN}"
+        )
     return Vocabulary(
         pieces=pieces,
         id_of=id_of,
@@ -120,35 +108,29 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
 
 def _special_tokens(metadata: Mapping[str, Any], pieces: list[str]) -> tuple[dict[str, int], dict[str, int]]:
     """The control tokens and the user-defined tokens, text → id."""
-    value = metadata.get("tokenizer.ggml.token_type")
-    if value is None:
+    types = read_integers(metadata, "tokenizer.ggml.token_type")
+    if types is None:
         raise ModelFileError(
-            "tokenizer.ggml.token_type is missing; without it control tokens can't be told from text. "
-            "Convert the model again."
+            f"tokenizer.ggml.token_type is missing; without it control tokens can't be told from text. {CONVERT_AGAIN}"
         )
-    types = np.asarray(value)
     if types.shape != (len(pieces),):
         raise ModelFileError(
-            f"tokenizer.ggml.token_type has {types.size} entries for {len(pieces)} tokens; there must be one for each"
+            f"tokenizer.ggml.token_type has {types.size} entries for {len(pieces)} tokens; there must be one for "
+            f"each. {CONVERT_AGAIN}"
         )
     of_control = np.flatnonzero((types == CONTROL) | (types == UNKNOWN)).tolist()
     of_user = np.flatnonzero(types == USER_DEFINED).tolist()
     for token_id in (*of_control, *of_user):
         if not pieces[token_id]:
             raise ModelFileError(
-                f"special token {token_id} in tokenizer.ggml.tokens is empty; it can't be found in text"
+                f"special token {token_id} in tokenizer.ggml.tokens is empty; it can't be found in text. "
+                f"{CONVERT_AGAIN}"
             )
     return {pieces[i]: i for i in of_control}, {pieces[i]: i for i in of_user}
 
 
 def _read_id(metadata: Mapping[str, Any], key: str, vocabulary_size: int) -> int | None:
-    value = metadata.get(key)
-    if value is None:
-        return None
-    try:
-        token_id = operator.index(value)
-    except TypeError:
-        raise ModelFileError(f"{key} must be an integer, but it is {value!r}") from None
-    if not 0 <= token_id < vocabulary_size:
-        raise ModelFileError(f"{key} is {token_id}; the vocabulary has ids 0 to {vocabulary_size - 1}")
+    token_id = read_scalar(metadata, key, int)
+    if token_id is not None and not 0 <= token_id < vocabulary_size:
+        raise ModelFileError(f"{key} is {token_id}; the vocabulary has ids 0 to {vocabulary_size - 1}. {CONVERT_AGAIN}")
     return token_id

@@ -1,0 +1,76 @@
+"""Reading a model file's metadata: each value has the kind that its key wants, or one clear error.
+
+In: GGUF metadata and a key. Out: the value, as Python's or NumPy's type; None where the key is absent and may be.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.errors import ModelFileError
+
+CONVERT_AGAIN = "Convert the model again, or use another file of it."
+
+T = TypeVar("T", bool, int, str)
+
+_NAMES: Mapping[type, str] = {bool: "true or false", int: "an integer", str: "text"}
+_SHOWN = 80  # characters of a value in a message
+
+
+def read_scalar(metadata: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """A value of exactly this kind; a NumPy scalar counts as Python's.
+
+    Raises:
+        ModelFileError: the value is of another kind.
+    """
+    value = metadata.get(key)
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or type(value) is kind:
+        return value
+    raise _wrong_kind(key, value, _NAMES[kind])
+
+
+def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """An array of strings as a list.
+
+    Raises:
+        ModelFileError: the key is missing or its value is no array of strings.
+    """
+    value = metadata.get(key)
+    if value is None:
+        raise ModelFileError(f"{key} is missing from the model file; the tokenizer needs it. {CONVERT_AGAIN}")
+    strings = value.to_list() if hasattr(value, "to_list") else value
+    if isinstance(strings, (list, tuple)) and all(isinstance(string, str) for string in strings):
+        return list(strings)
+    raise _wrong_kind(key, value, "an array of strings")
+
+
+def read_integers(metadata: Mapping[str, Any], key: str) -> npt.NDArray[np.int64] | None:
+    """An array of integers, ``[n] int64``.
+
+    Raises:
+        ModelFileError: the value is no array of integers.
+    """
+    value = metadata.get(key)
+    if value is None:
+        return None
+    integers = isinstance(value, (list, tuple)) and all(type(item) is int for item in value)
+    if integers or (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"):
+        try:
+            return np.asarray(value, np.int64)
+        except OverflowError:
+            pass
+    raise _wrong_kind(key, value, "an array of integers")
+
+
+def _wrong_kind(key: str, value: object, wanted: str) -> ModelFileError:
+    value = value.item() if isinstance(value, np.generic) else value
+    shown = ascii(value) if isinstance(value, (str, int, float)) else f"of {_length(value)} elements"
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return ModelFileError(f"{key} is {type(value).__name__} {shown}; it must be {wanted}. {CONVERT_AGAIN}")
+
+
+def _length(value: object) -> int:
+    return len(value) if hasattr(value, "__len__") else 1
