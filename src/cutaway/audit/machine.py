@@ -16,6 +16,7 @@ import cutaway
 from cutaway.hub import cache_root, installed, kernels_dir
 from cutaway.ops.cpu.processors import cgroup_quota, default_threads
 from cutaway.ops.kernel_cache import stamp
+from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.ops.simd.lowering import AVX512, LOWERING, processor_features, processor_name
 
 LIBRARIES = ("numba", "llvmlite", "numpy")
@@ -49,6 +50,7 @@ class MachineReport:
     python: str
     system: str
     libraries: dict[str, str]
+    numerics_version: int
     processor: str  # as LLVM names it
     lowering: str
     lacking: tuple[str, ...]  # features that the next better lowering wants
@@ -109,6 +111,7 @@ def machine_report() -> MachineReport:
         python=platform.python_version(),
         system=platform.platform(),
         libraries={name: version(name) for name in LIBRARIES},
+        numerics_version=NUMERICS_VERSION,
         processor=processor_name(),
         lowering=LOWERING,
         lacking=tuple(name for name in AVX512 if name not in features),

@@ -56,6 +56,7 @@ def report_lines(report: "MachineReport") -> list[tuple[str, str]]:
     compiled = sum(cache.kernels.values())
     lines = [
         ("cutaway", f"{report.cutaway}, Python {report.python}, {libraries}"),
+        ("numerics", f"version {report.numerics_version}"),
         ("system", report.system),
         ("processor", report.processor),
         ("kernels for", f"{report.lowering}{better}"),

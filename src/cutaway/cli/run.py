@@ -14,6 +14,7 @@ import typer
 from cutaway.cli.console import CompileProgress, FetchProgress, error_console
 from cutaway.cli.models import ModelName
 from cutaway.errors import InvalidRequestError
+from cutaway.ops.numerics import NUMERICS_VERSION
 
 INTERRUPTED = 130
 LARGEST_PROMPT = 64 << 20  # bytes read from a file or a pipe
@@ -142,6 +143,7 @@ def _report(output: Any, llm: Any, params: Any, interrupted: bool) -> dict[str, 
     completion, numbers = output.outputs[0], output.statistics
     return {
         "model": llm.model.name,
+        "numerics_version": NUMERICS_VERSION,
         "text": completion.text,
         "token_ids": completion.token_ids,
         "prompt_token_ids": output.prompt_token_ids,

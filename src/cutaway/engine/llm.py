@@ -64,7 +64,7 @@ class LLM:
             check_tensors(gguf, config)
             choose_context(context, config)
             self.tokenizer: Tokenizer = load_tokenizer(gguf.metadata)
-            if self.tokenizer.vocab_size > config.vocab_size:
+            if self.tokenizer.vocab_size != config.vocab_size:  # an id without a text could be drawn, or the reverse
                 raise ModelFileError(
                     f"{self.model.path}: the tokenizer has {self.tokenizer.vocab_size} tokens, the embedding "
                     f"{config.vocab_size} rows. The file is damaged; fetch it again."

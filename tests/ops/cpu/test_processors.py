@@ -22,6 +22,18 @@ def test_the_quota_of_version_2(tmp_path: Path, text: str, quota: float | None) 
     assert cgroup_quota(tmp_path) == quota
 
 
+def test_the_least_quota_from_the_root_down_to_the_own_group(tmp_path: Path) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("1:cpu:/other\n0::/user.slice/job.scope\n")
+    write(tmp_path, "cpu.max", "800000 100000\n")
+    write(tmp_path, "user.slice/cpu.max", "150000 100000\n")
+    write(tmp_path, "user.slice/job.scope/cpu.max", "max 100000\n")
+    write(tmp_path, "other/cpu.max", "1000 100000\n")
+    assert cgroup_quota(tmp_path, membership) == 1.5
+    membership.write_text("0::/../../user.slice\n")  # out of what a container sees
+    assert cgroup_quota(tmp_path, membership) == 8.0
+
+
 @pytest.mark.parametrize(("quota_us", "quota"), [("-1\n", None), ("200000\n", 2.0), ("0\n", None)])
 def test_the_quota_of_version_1(tmp_path: Path, quota_us: str, quota: float | None) -> None:
     write(tmp_path, "cpu/cpu.cfs_quota_us", quota_us)
