@@ -1,9 +1,10 @@
-"""What the tests of every folder share: the one real model of the default suite."""
+"""What the tests of several folders share: the one real model of the default suite, and a machine's invented limits."""
 
 from pathlib import Path
 
 import pytest
 
+from cutaway.audit.limits import MachineLimits, Rate
 from cutaway.hub import resolve
 
 
@@ -11,3 +12,10 @@ from cutaway.hub import resolve
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct as a user gets it: from the cache, else fetched (93 MB)."""
     return resolve("smollm2").path
+
+
+@pytest.fixture
+def limits() -> MachineLimits:
+    """10 GB/s, 100 Gop/s int8, 20 Gop/s float32 at best."""
+    rates = (Rate(rate, rate / 2, rate / 4, 5) for rate in (10e9, 100e9, 20e9))
+    return MachineLimits(2, "avx2", 1 << 20, 1 << 19, 0.1, *rates)

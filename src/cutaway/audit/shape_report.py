@@ -4,13 +4,9 @@ In: an open GGUF, whose tensors' data is not read; a context, a number of thread
 are what a runner with these limits has in memory, but for the padding at the ends of tiles.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.table import Table
-
-from cutaway.audit.table import plain_table, quantity
 from cutaway.audit.workloads import check_length
 from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP, PAGE_LENGTH
 from cutaway.formats.gguf import GGUFFile
@@ -94,43 +90,3 @@ def shape_report(gguf: GGUFFile, context: int | None = None, threads: int | None
         kv=tuple(buffer(row) for row in KV),
         buffers=tuple(buffer(row) for row in BUFFERS),
     )
-
-
-def _dimension_table(report: ShapeReport) -> Table:
-    table = plain_table(f"Dimensions of {report.model}")
-    table.add_column("name")
-    table.add_column("value", justify="right")
-    table.add_column("meaning")
-    for line in report.dimensions:
-        table.add_row(line.name, f"{line.value:,}", line.meaning)
-    return table
-
-
-def _shape_table(title: str, lines: Sequence[ShapeLine], total: int) -> Table:
-    table = plain_table(title)
-    table.add_column("name", no_wrap=True)
-    table.add_column("count", justify="right")
-    table.add_column("symbolic", no_wrap=True)
-    table.add_column("actual", no_wrap=True)
-    table.add_column("type")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("meaning")
-    for line in lines:
-        # No markup: "[T, D]" would be read as a style.
-        symbolic, actual = ("\\[" + ", ".join(map(str, entries)) + "]" for entries in (line.symbolic, line.shape))
-        table.add_row(line.name, str(line.count), symbolic, actual, line.dtype, quantity(line.bytes, "B"), line.meaning)
-    table.add_row("total", "", "", "", "", quantity(total, "B"), f"{total:,} bytes", style="bold")
-    return table
-
-
-def shape_tables(report: ShapeReport) -> list[Table]:
-    """Dimensions, weights, KV cache, buffers."""
-    titles = {
-        "weights": "Weights, in the file's block formats",
-        "kv": "KV cache",
-        "buffers": "Buffers, allocated once",
-    }
-    return [
-        _dimension_table(report),
-        *(_shape_table(title, getattr(report, part), report.total(part)) for part, title in titles.items()),
-    ]

@@ -27,8 +27,8 @@ def bench(
     # Imported here: the other commands shall not wait for the compiler to load.
     from cutaway.audit.ledger import measure_ledger
     from cutaway.audit.limits import measure_limits
-    from cutaway.audit.table import LEGEND, ledger_dict, ledger_summary, ledger_table, limits_table, output_console
     from cutaway.audit.workloads import check_length, decode_batch, prefill_batch
+    from cutaway.cli.tables import LEGEND, ledger_dict, ledger_summary, ledger_table, limits_table, output_console
     from cutaway.engine.compile import compilations
     from cutaway.engine.runner import ModelRunner
     from cutaway.formats.gguf import open_gguf

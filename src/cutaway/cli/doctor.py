@@ -21,7 +21,7 @@ def doctor(as_json: Json = False) -> None:
 
     from cutaway.audit.limits import measure_limits
     from cutaway.audit.machine import machine_report
-    from cutaway.audit.table import limits_table, output_console, plain_table
+    from cutaway.cli.tables import limits_table, output_console, plain_table
     from cutaway.ops.cpu.threads import ThreadTeam
 
     report = machine_report()
@@ -46,7 +46,7 @@ def doctor(as_json: Json = False) -> None:
 
 def report_lines(report: "MachineReport") -> list[tuple[str, str]]:
     """The report as pairs of a name and a sentence."""
-    from cutaway.audit.table import quantity
+    from cutaway.cli.tables import quantity
 
     libraries = ", ".join(f"{name} {number}" for name, number in report.libraries.items())
     quota = "no quota" if report.quota is None else f"a quota of {report.quota:g}"

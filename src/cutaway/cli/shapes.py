@@ -23,8 +23,9 @@ def shapes(
 ) -> None:
     """Show every dimension, weight and buffer of a model, with symbolic and actual shapes, types and bytes."""
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.shape_report import shape_report, shape_tables
-    from cutaway.audit.table import output_console
+    from cutaway.audit.shape_report import shape_report
+    from cutaway.cli.shape_tables import shape_tables
+    from cutaway.cli.tables import output_console
     from cutaway.formats.gguf import open_gguf
 
     with FetchProgress(error_console()) as fetching:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cutaway.audit.ledger import HANDOVER, Ledger, LedgerRow
 from cutaway.audit.limits import MachineLimits
-from cutaway.audit.table import (
+from cutaway.cli.tables import (
     PIPED_WIDTH,
     ledger_dict,
     ledger_summary,
