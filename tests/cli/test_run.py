@@ -40,10 +40,9 @@ def test_the_answer_is_the_output_and_the_rest_is_not() -> None:
 def test_every_place_of_the_prompt_gives_the_same_answer(answer: str, tmp_path: Path, smollm2_path: Path) -> None:
     assert len(answer) > 10
     (tmp_path / "prompt.txt").write_text(QUESTION + "\n")
-    assert cutaway("run", "smollm2", *GREEDY, given=QUESTION.encode()).stdout == answer
-    assert cutaway("run", "smollm2", "-", *GREEDY, given=f"{QUESTION}\n".encode()).stdout == answer
-    assert cutaway("run", "smollm2", "-f", tmp_path / "prompt.txt", *GREEDY).stdout == answer
-    assert cutaway("run", smollm2_path, QUESTION, *GREEDY, "--threads", "1", "--context", "100").stdout == answer
+    assert cutaway("run", "smollm2", *GREEDY, given=f"{QUESTION}\n".encode()).stdout == answer
+    options = ("-f", tmp_path / "prompt.txt", "--threads", "1", "--context", "100")
+    assert cutaway("run", smollm2_path, *GREEDY, *options).stdout == answer
 
 
 def test_raw_completes_the_text_itself() -> None:
@@ -66,13 +65,11 @@ def test_json() -> None:
     assert report["finish_reason"] in ("stop", "length")
     assert isinstance(report["text"], str)
     assert report["prefill_seconds"] > 0
-    assert json.loads(cutaway("run", "smollm2", "Repeat: 你好 😀", *options).stdout)["token_ids"] == report["token_ids"]
 
 
 def test_the_seed_shown_gives_the_same_answer_again() -> None:
     options = ("--temperature", "1.2", "--max-tokens", "15")
-    first, second = (cutaway("run", "smollm2", "Tell me a story.", *options) for _ in range(2))
-    assert first.stdout != second.stdout
+    first = cutaway("run", "smollm2", "Tell me a story.", *options)
     seed = first.stderr.split()[-1]
     assert cutaway("run", "smollm2", "Tell me a story.", *options, "--seed", seed).stdout == first.stdout
 

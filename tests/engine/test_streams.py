@@ -18,7 +18,7 @@ from cutaway.engine.llm import Stream
 from cutaway.errors import ComputationError
 
 TEXT = "The sea is"
-PARAMS = SamplingParams(temperature=0.8, seed=11, max_tokens=16, ignore_eos=True)
+PARAMS = SamplingParams(temperature=0.8, seed=11, max_tokens=10, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def answer(llm: LLM) -> list[int]:
     return llm.generate(TEXT, PARAMS)[0].outputs[0].token_ids
 
 
-@pytest.mark.parametrize("deltas", [0, 1, 5, 15, 16])
+@pytest.mark.parametrize("deltas", [0, 4, 10])
 @pytest.mark.parametrize("how", ["held", "closed", "forgotten", "in a cycle"])
 def test_a_stream_may_be_left_at_any_moment(llm: LLM, want: list[int], deltas: int, how: str) -> None:
     """By the same thread and by another, which has to wait for a stream that is only held."""
@@ -80,7 +80,7 @@ def test_one_thread_may_interleave_streams(llm: LLM) -> None:
 
     def interleave() -> list[Stream]:
         streams = [llm.stream(prompt, PARAMS) for prompt in prompts]
-        order = np.random.default_rng(3).permutation(np.repeat(np.arange(3), 16))
+        order = np.random.default_rng(3).permutation(np.repeat(np.arange(3), 10))
         for which in order:
             next(streams[which])
         return streams
@@ -111,7 +111,7 @@ def test_logprobs_and_stop_of_an_interleaved_stream(llm: LLM) -> None:
     def interleave() -> Stream:
         stream = llm.stream(ids, params)
         for number, _ in enumerate(stream):
-            if number % 5 == 0:
+            if number % 9 == 0:
                 llm.generate("1 2 3", SamplingParams(max_tokens=1))
         return stream
 
@@ -124,7 +124,7 @@ def test_several_threads_at_once(llm: LLM) -> None:
     found: dict[tuple[int, int], object] = {}
 
     def work(number: int) -> None:
-        for round in range(3):
+        for round in range(2):
             if (number + round) % 2:
                 found[number, round] = llm.generate(prompts[number], PARAMS)[0].outputs[0]
             else:
@@ -136,7 +136,7 @@ def test_several_threads_at_once(llm: LLM) -> None:
     for thread in threads:
         thread.join(SECONDS)
         assert not thread.is_alive(), "it hangs"
-    assert found == {(number, round): want[number] for number in range(5) for round in range(3)}
+    assert found == {(number, round): want[number] for number in range(5) for round in range(2)}
 
 
 def test_another_thread_waits_for_a_stream(llm: LLM, want: list[int]) -> None:
@@ -154,7 +154,7 @@ def test_another_thread_waits_for_a_stream(llm: LLM, want: list[int]) -> None:
 
 def test_a_stream_may_pass_from_thread_to_thread(llm: LLM, want: list[int]) -> None:
     stream = llm.stream(TEXT, PARAMS)
-    assert [finishes(lambda: next(stream)).token_ids[0] for _ in range(16)] == want
+    assert [finishes(lambda: next(stream)).token_ids[0] for _ in range(10)] == want
 
 
 def test_damaged_logits_end_the_stream_alone(llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_an_interruption_at_any_moment_leaves_the_engine_usable(llm: LLM, want: 
     answer(llm)
     whole = time.perf_counter() - begin
     count = 0
-    for delay in np.linspace(0.02, 1.0, 30) * whole:
+    for delay in np.linspace(0.02, 1.0, 24) * whole:
         count += interrupted(float(delay), lambda: answer(llm))
         assert answer(llm) == want
-    assert count >= 10
+    assert count >= 8
