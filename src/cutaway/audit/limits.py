@@ -20,6 +20,7 @@ from cutaway.ops.cpu.clock import read_clocks, seconds_per_cycle
 from cutaway.ops.cpu.memory import HUGE_PAGE, Arena
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.rows import LANES
 
 STREAM_BYTES: Final = 128 << 20  # several times a last-level cache of 32 MB
 PROBE_SECONDS: Final = 0.3  # for each of the three
@@ -113,7 +114,7 @@ def measure_limits(
     operands = np.full(probes.DOT_LINES * probes.PRODUCTS + probes.DOT_ROWS * 4, 3, np.uint8)
     weights = int(operands.ctypes.data)
     activations = weights + probes.DOT_LINES * probes.PRODUCTS
-    sink = np.zeros((team.size, max(probes.DOT_ROWS, probes.FMA_ROWS) * probes.LANES), np.int32)
+    sink = np.zeros((team.size, max(probes.DOT_ROWS, probes.FMA_ROWS) * LANES), np.int32)
     elapsed = np.zeros(1, np.int64)
 
     def probe(function: Callable[..., None], *arguments: Any) -> Callable[[], int]:
@@ -138,7 +139,7 @@ def measure_limits(
     measured = [_repeat(probe(function, *large), probe_seconds) for function, _, large in work]
     period = seconds_per_cycle(begin, read_clocks())
     dots = team.size * DOT_PASSES * probes.DOT_LINES * probes.DOT_ROWS * probes.PRODUCTS
-    fmas = team.size * FMA_PASSES * probes.FMA_ROWS * probes.LANES
+    fmas = team.size * FMA_PASSES * probes.FMA_ROWS * LANES
     stream_rate, int8, float32 = (
         Rate.of(amount, [count * period for count in counts])
         for amount, counts in zip((whole, 2 * dots, 2 * fmas), measured, strict=True)

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+INTERRUPTED = 128 + 2  # the exit code after SIGINT, as shells count
+
 STAGES = {"wait": "another process is fetching", "download": "downloading", "unpack": "unpacking and checking"}
 
 

@@ -13,14 +13,13 @@ import typer
 
 from cutaway import __version__
 from cutaway.cli.bench import bench
-from cutaway.cli.console import print_message
+from cutaway.cli.console import INTERRUPTED, print_message
 from cutaway.cli.doctor import doctor
 from cutaway.cli.models import ls, pull, rm, show
 from cutaway.cli.run import run
 from cutaway.cli.shapes import shapes
 from cutaway.errors import CutawayError
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 USAGE = 2
 
 app = typer.Typer(

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cutaway.cli.console import CompileProgress, FetchProgress, error_console
+from cutaway.cli.console import INTERRUPTED, CompileProgress, FetchProgress, error_console
 from cutaway.cli.models import ModelName
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.numerics import NUMERICS_VERSION
 
-INTERRUPTED = 130
 LARGEST_PROMPT = 64 << 20  # bytes read from a file or a pipe
 
 

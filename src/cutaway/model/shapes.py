@@ -68,7 +68,7 @@ class Row:
 
 
 def evaluate(entry: str, dimensions: Mapping[str, int]) -> int:
-    """The value of a symbolic extent: products of names and numbers with sums and exact quotients,
+    """The value of a symbolic extent: products of names and numbers with sums and whole quotients,
     ``"H·Dh+2·Hkv·Dh"``, ``"K/32"``.
     """
 

@@ -29,11 +29,11 @@ from cutaway.ops.simd import (
     zeros,
 )
 from cutaway.sampling.philox import BLOCK, noise_words
+from cutaway.sampling.row import FARTHEST
 
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
 _UNIT: Final = np.float32(2.0**-31)
 _LARGEST_BELOW_ONE: Final = np.float32(1.0 - 2.0**-24)
-_FARTHEST: Final = np.finfo(np.float32).max
 
 LARGEST_NOISE: Final = np.float32(22.2)
 """A little more than the largest noise there is, -ln(2⁻³²) = 22.18."""
@@ -66,7 +66,7 @@ def draw(distances: Floats, seed: int, choice: int, position: int) -> int:
     for block in range(distances.shape[0] // BLOCK):
         first = base + 4 * BLOCK * block
         d0, d1, d2, d3 = load(first), load(first + 64), load(first + 128), load(first + 192)
-        reach = splat(min(_FARTHEST, LARGEST_NOISE - best))
+        reach = splat(min(FARTHEST, LARGEST_NOISE - best))
         if lanes_at_most(minimum(minimum(d0, d1), minimum(d2, d3)), reach) == 0:
             continue
         w0, w1, w2, w3 = noise_words(seed, choice, position, block)

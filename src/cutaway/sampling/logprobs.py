@@ -10,7 +10,8 @@ from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import log
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
-from cutaway.sampling.row import FARTHEST, LANES, SamplerScratch, temperature
+from cutaway.ops.simd.rows import LANES
+from cutaway.sampling.row import FARTHEST, SamplerScratch, temperature
 from cutaway.sampling.steps import INFINITY_BITS, exponentials, top_k
 
 

@@ -23,10 +23,10 @@ from cutaway.ops.simd import (
     store,
     sub,
 )
+from cutaway.ops.simd.rows import LANES
 from cutaway.sampling.params import MOST_LOGPROBS
 from cutaway.sampling.philox import BLOCK
 
-LANES: Final = 16
 ALL_LANES: Final = 0xFFFF
 BUCKETS: Final = 2048
 FARTHEST: Final = np.finfo(np.float32).max

@@ -32,8 +32,8 @@ from cutaway.ops.simd import (
     sub,
     zeros,
 )
+from cutaway.ops.simd.rows import LANES
 
-LANES: Final = 16
 SUM_BLOCK: Final = 1024
 INFINITY_BITS: Final = 0x7F800000
 """The bits of the float32 ∞, above those of every finite distance."""

@@ -20,6 +20,7 @@ import math
 from typing import Final
 
 import numpy as np
+from numba.extending import register_jitable
 
 from cutaway.ops.cpu.arrays import AttentionScratch, Batch, Floats
 from cutaway.ops.cpu.kv_tiles import QUERY_BLOCK, SUBTILE, KVCache
@@ -55,6 +56,7 @@ _NEVER: Final = np.float32(-1e30)  # the score of a position that is not attende
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
+@register_jitable
 def padded_rows(rows: int) -> int:
     """Rows of an item as the kernels want them: one, or a multiple of QUERY_BLOCK."""
     return rows if rows == 1 else -(-rows // QUERY_BLOCK) * QUERY_BLOCK
@@ -182,9 +184,7 @@ def _attend_tile(
     partial: int,
 ) -> None:
     """The partial of one tile for a run of queries from ``position``; rows are queries × heads of the group."""
-    rows = num_queries * group
-    if rows > 1:
-        rows = (rows + QUERY_BLOCK - 1) // QUERY_BLOCK * QUERY_BLOCK
+    rows = padded_rows(num_queries * group)
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     first_position = tile * TILE
     most_valid = min(TILE, position + num_queries - first_position)
@@ -238,7 +238,7 @@ def _gather_queries(
         column = (head * group + r % group) * head_dim
         for i in range(head_dim):
             queries[r, i] = qkv[first + r // group, column + i] * scale
-    for r in range(rows, (rows + QUERY_BLOCK - 1) // QUERY_BLOCK * QUERY_BLOCK if rows > 1 else rows):
+    for r in range(rows, padded_rows(rows)):
         for i in range(head_dim):
             queries[r, i] = _ZERO
 

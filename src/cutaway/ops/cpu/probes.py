@@ -34,7 +34,6 @@ FMA_ROWS: Final = {"avx512": 12, "avx2": 5}[LOWERING]
 
 STREAM_STEP: Final = 256  # bytes that an iteration reads
 DOT_LINES: Final = 16  # vectors of 64 weights that the dot products run over: they stay in L1
-LANES: Final = 16
 PRODUCTS: Final = 64  # int8 products of one dot product of vectors
 
 

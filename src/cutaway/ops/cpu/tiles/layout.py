@@ -78,9 +78,6 @@ class TileFormat:
         return self.multiply_one, self.multiply_many, self.decode_row
 
 
-ByteMatrix = "np.ndarray[Any, np.dtype[np.uint8]]"
-
-
 @jit
 def _repack(
     source: Any, rows: int, blocks: int, scales: int, payload: int, flip: int, first: int, end: int, out: Any
