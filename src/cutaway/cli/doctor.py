@@ -66,7 +66,8 @@ def report_lines(report: "MachineReport") -> list[tuple[str, str]]:
         ("cache", f"{cache.path}, {quantity(cache.bytes, 'B') or 'empty'}, {'' if cache.writable else 'not '}writable"),
         (
             "compiled kernels",
-            f"{compiled} of {len(cache.kernels)} functions, stamp {cache.stamp}"
+            f"{sum(map(bool, cache.kernels.values()))} of {len(cache.kernels)} functions, for {compiled} sets of "
+            f"types, stamp {cache.stamp}"
             if compiled
             else f"none yet for stamp {cache.stamp}: they are compiled at first use",
         ),

@@ -256,6 +256,57 @@ def _write_out(partial: int, first: int, num_queries: int, head: int, group: int
 
 
 @jit
+def _plan_chunks(team: Team, batch: Batch, num_kv_heads: int) -> tuple[int, int]:
+    """(tiles of a chunk, chunks of the longest context). Where there are few work items, contexts are cut into chunks,
+    aligned subtrees of tiles, small enough to keep the team busy; else a chunk is a whole context.
+    """
+    items = batch.runs.shape[0] * num_kv_heads
+    most_tiles = 1
+    for run in range(batch.runs.shape[0]):
+        last = batch.positions[batch.runs[run, 0]] + batch.runs[run, 1] - 1
+        most_tiles = max(most_tiles, last // TILE + 1)
+    if items >= BALANCE * team.size or items * 2 > MOST_SHARED:
+        return most_tiles, 1
+    chunk = 1
+    while items * ((most_tiles + chunk - 1) // chunk) > MOST_SHARED:
+        chunk *= 2
+    return chunk, (most_tiles + chunk - 1) // chunk
+
+
+@jit
+def _merge_chunks(
+    team: Team,
+    batch: Batch,
+    num_kv_heads: int,
+    group: int,
+    head_dim: int,
+    chunk: int,
+    num_chunks: int,
+    scratch: AttentionScratch,
+    out: Floats,
+) -> None:
+    """Each context's chunks, merged in the tree that their tiles would have been merged in one by one."""
+    slot_bytes = scratch.stack.strides[1]
+    stack = scratch.stack.ctypes.data + team.rank * scratch.stack.strides[0]
+    num_items = batch.runs.shape[0] * num_kv_heads
+    item = take(team, num_items)
+    while item >= 0:
+        run, head = item // num_kv_heads, item % num_kv_heads
+        first, num_queries = batch.runs[run, 0], batch.runs[run, 1]
+        num_tiles = (batch.positions[first] + num_queries - 1) // TILE + 1
+        rows = num_queries * group
+        top = 0
+        for part in range((num_tiles + chunk - 1) // chunk):
+            source = scratch.shared.ctypes.data + (item * num_chunks + part) * slot_bytes
+            _copy_partial(source, stack + top * slot_bytes, rows, head_dim)
+            top = _push(stack, top, part, slot_bytes, rows, head_dim)
+        _collapse(stack, top, slot_bytes, rows, head_dim)
+        _write_out(stack, first, num_queries, head, group, head_dim, out)
+        item = take(team, num_items)
+    barrier(team)
+
+
+@jit
 def attention(
     team: Team,
     qkv: Floats,
@@ -280,18 +331,7 @@ def attention(
     queries = scratch.queries[team.rank]
     scores = scratch.scores.ctypes.data + team.rank * scratch.scores.strides[0]
 
-    most_tiles = 1
-    for run in range(num_runs):
-        last = batch.positions[batch.runs[run, 0]] + batch.runs[run, 1] - 1
-        most_tiles = max(most_tiles, last // TILE + 1)
-    # Few items: cut the contexts into chunks, aligned subtrees of tiles, small enough to keep the team busy.
-    chunk, num_chunks = most_tiles, 1
-    if num_runs * num_kv_heads < BALANCE * team.size and num_runs * num_kv_heads * 2 <= MOST_SHARED:
-        chunk = 1
-        while num_runs * num_kv_heads * ((most_tiles + chunk - 1) // chunk) > MOST_SHARED:
-            chunk *= 2
-        num_chunks = (most_tiles + chunk - 1) // chunk
-
+    chunk, num_chunks = _plan_chunks(team, batch, num_kv_heads)
     num_items = num_runs * num_kv_heads * num_chunks
     item = take(team, num_items)
     while item >= 0:
@@ -330,21 +370,5 @@ def attention(
                 _copy_partial(stack, scratch.shared.ctypes.data + item * slot_bytes, rows, head_dim)
         item = take(team, num_items)
     barrier(team)
-    if num_chunks == 1:
-        return
-
-    item = take(team, num_runs * num_kv_heads)
-    while item >= 0:
-        run, head = item // num_kv_heads, item % num_kv_heads
-        first, num_queries = batch.runs[run, 0], batch.runs[run, 1]
-        num_tiles = (batch.positions[first] + num_queries - 1) // TILE + 1
-        rows = num_queries * group
-        top = 0
-        for part in range((num_tiles + chunk - 1) // chunk):
-            source = scratch.shared.ctypes.data + (item * num_chunks + part) * slot_bytes
-            _copy_partial(source, stack + top * slot_bytes, rows, head_dim)
-            top = _push(stack, top, part, slot_bytes, rows, head_dim)
-        _collapse(stack, top, slot_bytes, rows, head_dim)
-        _write_out(stack, first, num_queries, head, group, head_dim, out)
-        item = take(team, num_runs * num_kv_heads)
-    barrier(team)
+    if num_chunks > 1:
+        _merge_chunks(team, batch, num_kv_heads, group, head_dim, chunk, num_chunks, scratch, out)
