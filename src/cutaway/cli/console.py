@@ -102,9 +102,19 @@ class CompileProgress:
 
     def done(self) -> None:
         """Replace the line by a summary; nothing if nothing was compiled."""
-        if self._count:
-            if self._console.is_terminal:
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
-            self._console.print(f"compiled {self._count} kernels in {time.perf_counter() - self._begin:.1f} s")
+        if self._clear():
+            kernels = "1 kernel" if self._count == 1 else f"{self._count} kernels"
+            self._console.print(f"compiled {kernels} in {time.perf_counter() - self._begin:.1f} s")
             self._count = 0
+
+    def abandon(self) -> None:
+        """Take the line away without a summary, if it is still there: the work was not finished."""
+        self._clear()
+        self._count = 0
+
+    def _clear(self) -> bool:
+        """Take the line away; whether there was one."""
+        if self._count and self._console.is_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        return self._count > 0

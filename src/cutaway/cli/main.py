@@ -64,6 +64,10 @@ def main() -> None:
             sys.stdout.flush()
     except OSError:  # told already
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that closing it can't fail again
+    if code == INTERRUPTED:
+        # Another thread may be compiling a kernel still, and would work on in an interpreter that is being torn down.
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -76,7 +76,7 @@ def run(
                 except KeyboardInterrupt:
                     interrupted = True
             finally:
-                compiling.done()
+                compiling.abandon()
     output = stream.output()
     if as_json:
         _say(json.dumps(_report(output, llm, params, interrupted), ensure_ascii=False) + "\n")
