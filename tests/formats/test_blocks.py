@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import ModelFileError
-from cutaway.formats.blocks import BLOCK_TYPES, BlockType, dequantize
+from cutaway.formats.blocks import BLOCK_TYPES, BY_NAME, BlockType, dequantize
 from cutaway.formats.gguf import open_gguf
 
-BY_NAME = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
-DEFINED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"]
+DEFINED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 
 
 def oracle(block_type: BlockType, raw: np.ndarray) -> np.ndarray:
@@ -40,11 +39,13 @@ def test_random_bytes_give_the_bits_of_the_gguf_package(name: str) -> None:
 
 @pytest.mark.parametrize("name", DEFINED)
 def test_all_16_bit_scales_give_the_bits_of_the_gguf_package(name: str) -> None:
-    """Zeros of both signs, denormals, infinities and every NaN among them; for Q4_1 also as the minimum."""
+    """Zeros of both signs, denormals, infinities and every NaN among them; also as the minimum, in formats that have
+    one.
+    """
     block_type = BY_NAME[name]
     rng = np.random.default_rng(8)
     every = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
-    for at in range(0, min(block_type.bytes_per_block, 4), 2):
+    for at in (208,) if name == "Q6_K" else range(0, min(block_type.bytes_per_block, 4), 2):
         raw = rng.integers(0, 256, (1 << 16, block_type.bytes_per_block), np.uint8)
         raw[:, at : at + 2] = every
         assert_same_bits(dequantize(block_type, raw), oracle(block_type, raw))
@@ -70,6 +71,14 @@ def half(value: float) -> bytes:
     return struct.pack("<e", value)
 
 
+SCALES, MINIMA = (1, 2, 63, 4, 5, 16, 47, 63), (63, 0, 7, 9, 33, 62, 1, 48)
+SIX_BITS = bytes(
+    [scale | upper >> 4 << 6 for scale, upper in zip(SCALES[:4], SCALES[4:], strict=True)]
+    + [minimum | upper >> 4 << 6 for minimum, upper in zip(MINIMA[:4], MINIMA[4:], strict=True)]
+    + [scale & 15 | (minimum & 15) << 4 for scale, minimum in zip(SCALES[4:], MINIMA[4:], strict=True)]
+)
+
+
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [
@@ -86,6 +95,39 @@ def half(value: float) -> bytes:
             "Q4_1",
             half(0.5) + half(-3.0) + bytes(i | (15 - i) << 4 for i in range(16)),
             [0.5 * q - 3.0 for q in (*range(16), *range(15, -1, -1))],
+        ),
+        (
+            "Q5_0",  # the fifth bits of q[3] and q[30] are set
+            half(0.5) + struct.pack("<I", 1 << 3 | 1 << 30) + bytes(i | (15 - i) << 4 for i in range(16)),
+            [0.5 * (q + 16 * (i in (3, 30)) - 16) for i, q in enumerate((*range(16), *range(15, -1, -1)))],
+        ),
+        (
+            "Q5_1",
+            half(-0.5) + half(4.0) + struct.pack("<I", 1 << 15 | 1 << 16) + bytes(i | i << 4 for i in range(16)),
+            [-0.5 * (i % 16 + 16 * (i in (15, 16))) + 4.0 for i in range(32)],
+        ),
+        (
+            "Q4_K",  # byte i of each 32: even parts have i % 16, odd ones 15 - i % 16
+            half(2.0) + half(0.25) + SIX_BITS + bytes(i % 16 | (15 - i % 16) << 4 for i in range(32)) * 4,
+            [
+                2.0 * SCALES[part] * (15 - i % 16 if part % 2 else i % 16) - 0.25 * MINIMA[part]
+                for part in range(8)
+                for i in range(32)
+            ],
+        ),
+        (
+            "Q5_K",  # weight i of part p has its fifth bit set where i % 8 = p
+            half(2.0) + half(0.25) + SIX_BITS + bytes(1 << i % 8 for i in range(32)) + bytes([0x31]) * 128,
+            [
+                2.0 * SCALES[part] * ((3 if part % 2 else 1) + 16 * (i % 8 == part)) - 0.25 * MINIMA[part]
+                for part in range(8)
+                for i in range(32)
+            ],
+        ),
+        (
+            "Q6_K",  # low bits 5 and 10 in turn of 64, upper bits 0, 1, 2, 3 in turn of 32
+            bytes([0xA5]) * 128 + bytes([0b11100100]) * 64 + struct.pack("<16b", *range(-8, 8)) + half(-0.5),
+            [-0.5 * (k // 16 - 8) * ((5 if k % 128 < 64 else 10) + 16 * (k % 128 // 32) - 32) for k in range(256)],
         ),
     ],
 )
@@ -107,7 +149,8 @@ def test_sizes_are_those_of_the_gguf_package() -> None:
 @pytest.mark.parametrize("name", sorted(BY_NAME.keys() - set(DEFINED)))
 def test_a_format_without_a_definition_is_named_with_those_that_have_one(name: str) -> None:
     raw = np.zeros((1, BY_NAME[name].bytes_per_block), np.uint8)
-    with pytest.raises(ModelFileError, match=rf"{name}\b.*supported are F32, F16, Q4_0, Q4_1, Q8_0, BF16"):
+    supported = "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16"
+    with pytest.raises(ModelFileError, match=rf"{name}\b.*supported are {supported}"):
         dequantize(BY_NAME[name], raw)
 
 

@@ -375,6 +375,35 @@ def test_nibbles_of_every_byte() -> None:
         assert np.array_equal(high.T.ravel(), source // 16)
 
 
+BYTE_WORDS: dict[str, Callable[..., Any]] = {
+    "and_bytes": np.bitwise_and,
+    "or_bytes": np.bitwise_or,
+    "shift_left_bytes": lambda x, y: x << (y % 8),
+    "shift_right_bytes": lambda x, y: x >> (y % 8),
+}
+
+
+@pytest.mark.parametrize("name", BYTE_WORDS)
+def test_words_of_bytes(name: str) -> None:
+    """All pairs of bytes; shifts by 0 to 7. No bit crosses into a neighbour. Seen as nibbles are."""
+    word, shift = getattr(simd, name), name.startswith("shift")
+
+    @numba.njit
+    def run(x: int, y: int, ones: int, out: int) -> None:
+        for i in range(4):
+            other = simd.splat_uint8(y)
+            result = word(simd.load_uint8(x), other)
+            simd.store_int(out + 64 * i, simd.dot_u8(simd.zeros_int(1), result, ones + 4 * i, 0))
+
+    ones = np.eye(4, dtype=np.int8)
+    for y in range(8 if shift else 256):
+        for start in range(0, 256, 64):
+            x = np.arange(start, start + 64, dtype=U8)
+            out = np.zeros((4, LANES), I32)
+            run(x.ctypes.data, y, ones.ctypes.data, out.ctypes.data)
+            assert np.array_equal(out.T.ravel(), BYTE_WORDS[name](x, U8(y)))
+
+
 # Memory and half precision
 
 
@@ -473,6 +502,28 @@ def test_bytes() -> None:
     assert (out[16:] == 99).all()
     every = np.arange(256, dtype=U8)
     assert [byte(every.ctypes.data + i) for i in range(256)] == list(range(256))
+
+    @numba.njit
+    def four(address: int) -> int:
+        return simd.load_uint32_scalar(address)
+
+    @numba.njit
+    def signed(address: int, out: int) -> None:
+        simd.store_int(out, simd.load_int8(address))
+
+    @numba.njit
+    def put(address: int, value: int) -> None:
+        simd.store_uint8_scalar(address, value)
+
+    for start in (0, 1, 251, 252):
+        assert four(every.ctypes.data + start) == int.from_bytes(bytes(range(start, start + 4)), "little")
+        words = np.full(LANES, 99, I32)
+        signed(every.ctypes.data + min(start, 240), words.ctypes.data)
+        assert np.array_equal(words, every[min(start, 240) :][:LANES].astype(np.int8))
+    for value in (0, 255, 256 + 7, -1):
+        target = np.full(3, 99, U8)
+        put(target.ctypes.data + 1, value)
+        assert target.tolist() == [99, value % 256, 99]
 
 
 # The processor

@@ -184,6 +184,15 @@ def jit(function: _Function) -> _Function:
     return cast(_Function, dispatcher)
 
 
+def inlined(function: _Function) -> _Function:
+    """Decorator: a helper whose body becomes part of each kernel that calls it, before anything is compiled.
+
+    For helpers that take or give vectors, which would go through memory between compiled functions, and for those that
+    compute addresses (``simd.rows.load_at`` says why).
+    """
+    return cast(_Function, numba.njit(inline="always")(function))
+
+
 def is_kept(function: Callable[..., Any], signature: tuple[Any, ...]) -> bool:
     """Whether the cache on disk has the function compiled for arguments of these Numba types."""
     dispatcher: Any = function

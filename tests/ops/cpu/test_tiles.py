@@ -11,7 +11,7 @@ from cutaway.ops.cpu.tiles import TILE_FORMATS, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from support.bits import differing
 from support.teams import run
-from support.weights import random_blocks, random_matrix, tile
+from support.weights import LAYOUTS, random_blocks, random_matrix, tile
 
 FORMATS = sorted(TILE_FORMATS)
 BLOCK_TYPE = {block_type.name: block_type for block_type in BLOCK_TYPES.values()}
@@ -20,9 +20,10 @@ BLOCK_TYPE = {block_type.name: block_type for block_type in BLOCK_TYPES.values()
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 16 * 3 + 7])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_row_decodes_to_the_files_values(name: str, rows: int) -> None:
-    matrix = random_matrix(name, rows, 32 * 5, seed=rows)
+    columns = 5 * LAYOUTS[name].weights
+    matrix = random_matrix(name, rows, columns, seed=rows)
     tokens = np.random.default_rng(0).permutation(rows).astype(np.int32)
-    x = np.full((rows + 1, 32 * 5), -1.25, np.float32)
+    x = np.full((rows + 1, columns), -1.25, np.float32)
     run(embed, matrix.record, tokens, x[:rows], threads=2)
     assert differing(x[:rows], dequantize(BLOCK_TYPE[name], matrix.raw)[tokens]) == 0
     assert differing(x[:rows], matrix.values[tokens]) == 0
@@ -36,8 +37,9 @@ def test_any_bytes_decode_to_the_files_values(name: str, data: st.DataObject) ->
     """Scales of any bits, NaN and infinities too."""
     size = BLOCK_TYPE[name].bytes_per_block
     raw = np.frombuffer(data.draw(st.binary(min_size=3 * size, max_size=3 * size)), np.uint8).reshape(1, -1)
-    matrix = tile(name, raw, 96, np.zeros(1, np.float32))
-    x = np.zeros((1, 96), np.float32)
+    columns = 3 * LAYOUTS[name].weights
+    matrix = tile(name, raw, columns, np.zeros(1, np.float32))
+    x = np.zeros((1, columns), np.float32)
     run(embed, matrix.record, np.zeros(1, np.int32), x)
     expected = dequantize(BLOCK_TYPE[name], raw)
     assert np.array_equal(x, expected, equal_nan=True)
@@ -45,21 +47,21 @@ def test_any_bytes_decode_to_the_files_values(name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_padding_of_a_partial_tile_is_zero_but_for_the_flip(name: str) -> None:
-    layout = TILE_FORMATS[name]
-    matrix = random_matrix(name, 17, 32 * 2, seed=3)
-    blocks = matrix.tiles[1].reshape(2, -1)
-    groups = blocks[:, : 16 * layout.payload_bytes].reshape(2, -1, TILE_ROWS, 4)
-    scales = blocks[:, 16 * layout.payload_bytes :].reshape(2, layout.scales, TILE_ROWS, 2)
-    assert not groups[:, :, 1:].any()
-    assert not scales[:, :, 1:].any()
+def test_the_padding_of_a_partial_tile_is_rows_of_zeros(name: str) -> None:
+    columns = 2 * LAYOUTS[name].weights
+    matrix = random_matrix(name, 17, columns, seed=3)
+    x = np.full((TILE_ROWS, columns), -1.25, np.float32)
+    run(embed, matrix.record, np.arange(16, 32, dtype=np.int32), x)
+    assert differing(x[:1], matrix.values[16:]) == 0
+    assert (x[1:] == 0).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_ranges_of_tiles_are_filled_apart(name: str) -> None:
     layout = TILE_FORMATS[name]
-    raw = random_blocks(name, 16 * 4 + 2, 64, seed=4)
-    whole = np.zeros((5, layout.tile_bytes(64)), np.uint8)
+    columns = 2 * LAYOUTS[name].weights
+    raw = random_blocks(name, 16 * 4 + 2, columns, seed=4)
+    whole = np.zeros((5, layout.tile_bytes(columns)), np.uint8)
     parts = np.full_like(whole, 0xEE)
     repack(layout, raw, whole)
     repack(layout, raw, parts, 3, 5)
@@ -70,7 +72,14 @@ def test_ranges_of_tiles_are_filled_apart(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_tiles_are_no_larger_than_the_file(name: str) -> None:
-    layout = TILE_FORMATS[name]
-    assert layout.block_bytes == BLOCK_TYPE[name].bytes_per_block
-    assert layout.size(32, 64) == 32 * 2 * BLOCK_TYPE[name].bytes_per_block
-    assert layout.size(33, 64) == 48 * 2 * BLOCK_TYPE[name].bytes_per_block
+    """But for Q4_K and Q5_K, whose 12 bytes of scales and minima become 16."""
+    layout, columns = TILE_FORMATS[name], 2 * LAYOUTS[name].weights
+    a_row = LAYOUTS[name].bytes + (4 if name in ("Q4_K", "Q5_K") else 0)
+    assert layout.size(32, columns) == 32 * 2 * a_row
+    assert layout.size(33, columns) == 48 * 2 * a_row
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_tests_know_the_files_layout(name: str) -> None:
+    block_type = BLOCK_TYPE[name]
+    assert LAYOUTS[name][:2] == (block_type.block_size, block_type.bytes_per_block)

@@ -11,13 +11,16 @@ from llvmlite import ir
 from numba.core import types
 
 from cutaway.ops.simd.rows import (
+    BYTES,
     FLOATS,
+    I8,
     I16,
     I32,
     I64,
     INTS,
     LANES,
     VECTOR_I32,
+    VECTOR_U8,
     Rows,
     broadcast,
     call_llvm,
@@ -61,6 +64,16 @@ def splat_int(typing_context: Any, x: Any) -> Any:
         return pack(builder, INTS, [broadcast(builder, builder.trunc(values[0], I32))])
 
     return INTS(types.int64), codegen
+
+
+@intrinsic
+def splat_uint8(typing_context: Any, x: Any) -> Any:
+    """The low byte of one integer in all 64 bytes."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        return pack(builder, BYTES, [broadcast(builder, builder.trunc(values[0], I8), VECTOR_U8.count)])
+
+    return BYTES(types.int64), codegen
 
 
 @intrinsic

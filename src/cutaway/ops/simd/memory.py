@@ -50,12 +50,31 @@ load = _loader("load", FLOATS, VECTOR_F32)
 load_int = _loader("load_int", INTS, VECTOR_I32)
 load_half = _loader("load_half", FLOATS, _VECTOR_F16, lambda b, x: b.fpext(x, VECTOR_F32))
 load_uint8 = _loader("load_uint8", BYTES, VECTOR_U8)
+load_int8 = _loader("load_int8", INTS, _VECTOR_I8, lambda b, x: b.sext(x, VECTOR_I32))
+"""16 signed bytes as int32."""
 
 
 @intrinsic
 def load_uint8_scalar(typing_context: Any, address: Any) -> Any:
     """One byte as int64."""
     return types.int64(Address), lambda context, b, signature, values: b.zext(load_at(b, values[0], I8), I64)
+
+
+@intrinsic
+def load_uint32_scalar(typing_context: Any, address: Any) -> Any:
+    """Four bytes, little-endian, as int64."""
+    return types.int64(Address), lambda context, b, signature, values: b.zext(load_at(b, values[0], I32), I64)
+
+
+@intrinsic
+def store_uint8_scalar(typing_context: Any, address: Any, byte: Any) -> Any:
+    """The low byte of an int64."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        store_at(builder, builder.trunc(values[1], I8), values[0])
+        return context.get_dummy_value()
+
+    return types.none(Address, types.int64), codegen
 
 
 @intrinsic

@@ -92,7 +92,13 @@ def call_llvm(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.
 
 
 def load_at(builder: ir.IRBuilder, address: ir.Value, loaded: ir.Type, align: int = 1) -> ir.Value:
-    """Load a value of type ``loaded`` from an integer address."""
+    """Load a value of type ``loaded`` from an integer address.
+
+    A trap: a ``jit`` function that adds two of its arguments to an address must not be called with one of them a
+    constant 0. Numba links callees after LLVM has chosen one addend as the pointer and the rest as its offset; a
+    pointer that is then known to be null makes the load undefined, and LLVM drops it with all that follows. Such
+    helpers must be ``inlined``.
+    """
     value = builder.load(builder.inttoptr(address, loaded.as_pointer()))
     value.align = align
     return value

@@ -11,9 +11,16 @@ from typing import Final
 from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, WEIGHT, TileFormat, repack
 from cutaway.ops.cpu.tiles.q4_0 import Q4_0
 from cutaway.ops.cpu.tiles.q4_1 import Q4_1
+from cutaway.ops.cpu.tiles.q4_k import Q4_K
+from cutaway.ops.cpu.tiles.q5_0 import Q5_0
+from cutaway.ops.cpu.tiles.q5_1 import Q5_1
+from cutaway.ops.cpu.tiles.q5_k import Q5_K
+from cutaway.ops.cpu.tiles.q6_k import Q6_K
 from cutaway.ops.cpu.tiles.q8_0 import Q8_0
 
-TILE_FORMATS: Final[Mapping[str, TileFormat]] = MappingProxyType({each.name: each for each in (Q4_0, Q4_1, Q8_0)})
+TILE_FORMATS: Final[Mapping[str, TileFormat]] = MappingProxyType(
+    {each.name: each for each in (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K)}
+)
 """By the name of the block type in the file."""
 
 __all__ = ["ROW_BLOCK", "TILE_FORMATS", "WEIGHT", "TileFormat", "repack"]

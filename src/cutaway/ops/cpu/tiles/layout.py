@@ -1,14 +1,14 @@
 """The tile: 16 rows of a weight matrix, interleaved so that a lane of a vector is a row.
 
-In: rows of blocks of 32 as a file stores them, [scales, float16][payload]. Out: for each block, groups of 64 bytes,
-then the scales:
+In: rows of blocks as a file stores them. Out: tiles, block after block. What 16 rows have in a block of 32 weights is,
+for example for Q4_1, groups of 64 bytes, then the scales:
 
     group g:   | row 0: 4 bytes | row 1: 4 bytes | … | row 15: 4 bytes |      payload bytes 4g … 4g + 3 of each row
     scale s:   | row 0: float16 | row 1: float16 | … | row 15: float16 |
 
 One vector load brings the same four payload bytes of 16 rows, one instruction multiplies them with four bytes of an
-activation row, and sums stay in their lanes. No value changes: the repack moves bytes (and flips the sign bit where a
-format says so). The rows missing in a last, partial tile are zeros.
+activation row, and sums stay in their lanes. No value changes: the repack moves bits to where a kernel wants them. The
+rows missing in a last, partial tile are packed from a block of zero bytes, which means zeros in every format.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.ops.kernel_cache import Kernel, jit
+from cutaway.formats.blocks import BlockType
+from cutaway.ops.kernel_cache import Kernel, inlined, jit
+from cutaway.ops.simd import load_uint8_scalar, store_uint8_scalar
 from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.processor import call_kernel
 
-BLOCK: Final = 32  # weights of one row that share their scales
 TILE_ROWS: Final = 16
 ROW_BLOCK: Final = {"avx512": 8, "avx2": 2}[LOWERING]
 """Rows of activations that a tile kernel takes at once; as many as the registers hold."""
@@ -43,7 +45,12 @@ WEIGHT: Final = np.dtype(
     decode_row(tile, lane, num_blocks, out)
         out[k] = w[lane, k]
 
-All arguments are int64: addresses, counts, strides in bytes.
+A format has one more kernel, which the loader calls:
+
+    pack_block(source, lane, block)
+        the row's block of the file at ``source`` into its lane of the tile's block
+
+All arguments are int64: addresses, counts (of blocks of 32), strides in bytes.
 """
 
 
@@ -51,72 +58,87 @@ All arguments are int64: addresses, counts, strides in bytes.
 class TileFormat:
     """How one block format is laid out in tiles, and its kernels."""
 
-    name: str
-    scales: int  # float16 numbers at the head of a block in the file
-    payload_bytes: int  # bytes behind them
-    flip: int  # XORed to each payload byte; 128 makes signed bytes unsigned
+    block_type: BlockType  # in the file
+    block_bytes: int  # of a block of 16 rows in a tile
+    pack_block: Kernel
     multiply_one: Kernel
     multiply_many: Kernel
     decode_row: Kernel
 
     @property
-    def block_bytes(self) -> int:
-        """Bytes of one row's block in the file."""
-        return 2 * self.scales + self.payload_bytes
+    def name(self) -> str:
+        """The block type's."""
+        return self.block_type.name
 
     def tile_bytes(self, columns: int) -> int:
-        """Bytes of one tile: no more than the file's blocks of its 16 rows."""
-        return columns // BLOCK * TILE_ROWS * self.block_bytes
+        """Bytes of one tile; ``columns`` is a multiple of the block size."""
+        return columns // self.block_type.block_size * self.block_bytes
 
     def size(self, rows: int, columns: int) -> int:
         """Bytes of a whole matrix in tiles."""
         return -(-rows // TILE_ROWS) * self.tile_bytes(columns)
 
     @property
-    def kernels(self) -> tuple[Kernel, Kernel, Kernel]:
+    def kernels(self) -> tuple[Kernel, Kernel, Kernel, Kernel]:
         """All of the format's kernels."""
-        return self.multiply_one, self.multiply_many, self.decode_row
+        return self.pack_block, self.multiply_one, self.multiply_many, self.decode_row
+
+
+@inlined
+def payload_place(byte: int) -> int:
+    """Where a payload byte stands in groups of 64 bytes, from where the first byte of its row stands."""
+    return byte // 4 * 64 + byte % 4
+
+
+@inlined
+def move_half(source: int, target: int) -> None:
+    """Copy two bytes."""
+    store_uint8_scalar(target, load_uint8_scalar(source))
+    store_uint8_scalar(target + 1, load_uint8_scalar(source + 1))
 
 
 @jit
 def _repack(
-    source: Any, rows: int, blocks: int, scales: int, payload: int, flip: int, first: int, end: int, out: Any
+    pack_block: int,
+    source: int,
+    row_bytes: int,
+    rows: int,
+    blocks: int,
+    source_block_bytes: int,
+    padding: int,
+    first: int,
+    end: int,
+    tiles: int,
+    block_bytes: int,
 ) -> None:
-    """Tiles first … end - 1. source: [rows, blocks · block_bytes] uint8, out: [tiles, tile_bytes] uint8."""
-    block_bytes = 2 * scales + payload
+    """Tiles first … end - 1, of ``blocks`` blocks each. Addresses, counts and sizes in bytes."""
     for tile in range(first, end):
         for block in range(blocks):
-            target = block * TILE_ROWS * block_bytes
             for lane in range(TILE_ROWS):
                 row = tile * TILE_ROWS + lane
-                for byte in range(payload):
-                    value = np.uint8(0)
-                    if row < rows:
-                        value = source[row, block * block_bytes + 2 * scales + byte] ^ np.uint8(flip)
-                    out[tile, target + byte // 4 * 64 + lane * 4 + byte % 4] = value
-                for byte in range(2 * scales):
-                    value = np.uint8(0)
-                    if row < rows:
-                        value = source[row, block * block_bytes + byte]
-                    out[tile, target + payload * TILE_ROWS + byte // 2 * 32 + lane * 2 + byte % 2] = value
+                origin = source + row * row_bytes + block * source_block_bytes if row < rows else padding
+                call_kernel(pack_block, (origin, lane, tiles + (tile * blocks + block) * block_bytes))
 
 
 def repack(tile_format: TileFormat, source: Any, out: Any, first: int = 0, end: int | None = None) -> None:
-    """Fill tiles ``first`` … ``end`` - 1 of ``out`` [tiles, tile_bytes] from ``source`` [N, bytes a row], both uint8.
+    """Fill tiles ``first`` … ``end`` - 1 of ``out`` [tiles, tile_bytes] from ``source`` [N, bytes a row], both uint8
+    and contiguous.
 
     Runs without the GIL: several threads may each fill their own range of tiles.
     """
     rows, row_bytes = source.shape
-    blocks = row_bytes // tile_format.block_bytes
-    stop = out.shape[0] if end is None else end
+    in_file = tile_format.block_type.bytes_per_block
+    padding = np.zeros(in_file, np.uint8)
     _repack(
-        source,
+        tile_format.pack_block.address,
+        source.ctypes.data,
+        row_bytes,
         rows,
-        blocks,
-        tile_format.scales,
-        tile_format.payload_bytes,
-        tile_format.flip,
+        row_bytes // in_file,
+        in_file,
+        padding.ctypes.data,
         first,
-        stop,
-        out,
+        out.shape[0] if end is None else end,
+        out.ctypes.data,
+        tile_format.block_bytes,
     )

@@ -11,23 +11,22 @@ from typing import Final
 
 import numpy as np
 
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat
+from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.nibbles import dot_nibbles, nibble_of
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
-    dot_u7,
     fma,
-    high_nibbles,
     load,
     load_half,
     load_half_scalar,
-    load_uint8,
     load_uint8_scalar,
-    low_nibbles,
     mul,
     splat_rows,
     store_rows,
     store_scalar,
+    store_uint8_scalar,
     to_float,
     zeros,
     zeros_int,
@@ -54,11 +53,7 @@ def _multiply(M: int) -> Kernel:
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
-            products = zeros_int(M)
-            for group in range(4):
-                nibbles = load_uint8(tile + 64 * group)
-                products = dot_u7(products, low_nibbles(nibbles), q + 4 * group, q_stride)
-                products = dot_u7(products, high_nibbles(nibbles), q + 16 + 4 * group, q_stride)
+            products = dot_nibbles(zeros_int(M), tile, q, q_stride)
             total = fma(load_half(tile + MINIMUM), splat_rows(scaled_sum, block_stride, M), total)
             scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
             total = fma(scaled, load_half(tile + SCALE), total)
@@ -73,24 +68,31 @@ def _multiply(M: int) -> Kernel:
 
 
 @kernel
+def q4_1_pack_block(source: int, lane: int, block: int) -> None:
+    """A row's block of the file into its lane."""
+    move_half(source, block + SCALE + 2 * lane)
+    move_half(source + 2, block + MINIMUM + 2 * lane)
+    for byte in range(16):
+        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 4 + byte))
+
+
+@kernel
 def q4_1_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
     """out[k] = d · q + m, the product rounded before the sum: the file format's definition."""
     target = out
     for _ in range(num_blocks):
         d, m = load_half_scalar(tile + SCALE + 2 * lane), load_half_scalar(tile + MINIMUM + 2 * lane)
         for k in range(32):
-            byte = load_uint8_scalar(tile + 64 * (k % 16 // 4) + 4 * lane + k % 4)
-            nibble = byte >> 4 if k >= 16 else byte & 15
+            nibble = nibble_of(load_uint8_scalar(tile + 4 * lane + payload_place(k % 16)), k)
             store_scalar(target, np.float32(nibble) * d + m)
             target += 4
         tile += BYTES
 
 
 Q4_1: Final = TileFormat(
-    name="Q4_1",
-    scales=2,
-    payload_bytes=16,
-    flip=0,
+    block_type=BY_NAME["Q4_1"],
+    block_bytes=BYTES,
+    pack_block=q4_1_pack_block,
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q4_1_decode_row,

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat
+from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -28,6 +29,7 @@ from cutaway.ops.simd import (
     splat_rows_int,
     store_rows,
     store_scalar,
+    store_uint8_scalar,
     to_float,
     zeros,
 )
@@ -69,22 +71,29 @@ def _multiply(M: int) -> Kernel:
 
 
 @kernel
+def q8_0_pack_block(source: int, lane: int, block: int) -> None:
+    """A row's block of the file into its lane."""
+    move_half(source, block + SCALE + 2 * lane)
+    for byte in range(32):
+        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 2 + byte) ^ 128)
+
+
+@kernel
 def q8_0_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
     """out[k] = d · q."""
     for _ in range(num_blocks):
         d = load_half_scalar(tile + SCALE + 2 * lane)
         for k in range(32):
-            byte = load_uint8_scalar(tile + 64 * (k // 4) + 4 * lane + k % 4)
+            byte = load_uint8_scalar(tile + 4 * lane + payload_place(k))
             store_scalar(out, np.float32(byte - 128) * d)
             out += 4
         tile += BYTES
 
 
 Q8_0: Final = TileFormat(
-    name="Q8_0",
-    scales=1,
-    payload_bytes=32,
-    flip=128,
+    block_type=BY_NAME["Q8_0"],
+    block_bytes=BYTES,
+    pack_block=q8_0_pack_block,
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q8_0_decode_row,

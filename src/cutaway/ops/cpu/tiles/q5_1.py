@@ -1,0 +1,100 @@
+"""Q5_1: blocks of 32 weights of 5 bits with a scale d and a minimum m: w = d · q + m, q in 0 … 31.
+
+In the tile, a block is 4 groups of nibbles and 1 group of fifth bits (``nibbles``), then d, then m (384 bytes for 16
+rows, as in the file).
+
+With x ≈ s · a (a int8, s the block's scale):  Σ w·x = d · (s · Σ q·a) + m · (s · Σ a).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.nibbles import dot_five_bits, fifth_bit_of, nibble_of, pack_fifth_bits
+from cutaway.ops.kernel_cache import Kernel, kernel
+from cutaway.ops.simd import (
+    add,
+    fma,
+    load,
+    load_half,
+    load_half_scalar,
+    load_uint8_scalar,
+    load_uint32_scalar,
+    mul,
+    splat_rows,
+    store_rows,
+    store_scalar,
+    store_uint8_scalar,
+    to_float,
+    zeros,
+    zeros_int,
+)
+
+FIFTH, SCALE, MINIMUM, BYTES = 256, 320, 352, 384  # offsets in a block of the tile, and its size
+
+
+def _multiply(M: int) -> Kernel:
+    """The kernel for M rows of activations; see ``layout.WEIGHT`` for its arguments."""
+
+    def q5_1_multiply(
+        tile: int,
+        num_blocks: int,
+        bias: int,
+        q: int,
+        q_stride: int,
+        scale: int,
+        block_sum: int,
+        scaled_sum: int,
+        block_stride: int,
+        out: int,
+        out_stride: int,
+    ) -> None:
+        total = add(zeros(M), load(bias))
+        for _ in range(num_blocks):
+            products = dot_five_bits(zeros_int(M), tile, tile + FIFTH, q, q_stride)
+            total = fma(load_half(tile + MINIMUM), splat_rows(scaled_sum, block_stride, M), total)
+            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            total = fma(scaled, load_half(tile + SCALE), total)
+            tile += BYTES
+            q += 32
+            scale += 4
+            scaled_sum += 4
+        store_rows(out, out_stride, total)
+
+    q5_1_multiply.__qualname__ = f"q5_1_multiply_{M}"
+    return kernel(q5_1_multiply)
+
+
+@kernel
+def q5_1_pack_block(source: int, lane: int, block: int) -> None:
+    """A row's block of the file into its lane."""
+    move_half(source, block + SCALE + 2 * lane)
+    move_half(source + 2, block + MINIMUM + 2 * lane)
+    pack_fifth_bits(load_uint32_scalar(source + 4), block + FIFTH + 4 * lane)
+    for byte in range(16):
+        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 8 + byte))
+
+
+@kernel
+def q5_1_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
+    """out[k] = d · q + m, the product rounded before the sum: the file format's definition."""
+    for _ in range(num_blocks):
+        d, m = load_half_scalar(tile + SCALE + 2 * lane), load_half_scalar(tile + MINIMUM + 2 * lane)
+        for k in range(32):
+            nibble = nibble_of(load_uint8_scalar(tile + 4 * lane + payload_place(k % 16)), k)
+            q = nibble | fifth_bit_of(load_uint8_scalar(tile + FIFTH + 4 * lane + k % 4), k)
+            store_scalar(out, np.float32(q) * d + m)
+            out += 4
+        tile += BYTES
+
+
+Q5_1: Final = TileFormat(
+    block_type=BY_NAME["Q5_1"],
+    block_bytes=BYTES,
+    pack_block=q5_1_pack_block,
+    multiply_one=_multiply(1),
+    multiply_many=_multiply(ROW_BLOCK),
+    decode_row=q5_1_decode_row,
+)
