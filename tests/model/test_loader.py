@@ -16,17 +16,29 @@ from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.reference import load_reference
 from support.bits import differing
 from support.rig import Part, log_softmax, run_reference, run_schedule
-from support.tiny_llama import Metadata, Tensors, TinySizes, random_blocks, tiny_metadata, tiny_tensors, write_gguf
+from support.tiny_llama import (
+    Metadata,
+    Tensors,
+    TinySizes,
+    random_blocks,
+    tiny_metadata,
+    tiny_tensors,
+    write_gguf,
+    write_tiny_llama,
+)
 
 SIZES = TinySizes()
 IDS = [(5 * i * i + 3) % SIZES.vocab_size for i in range(90)]
 
 
 def load_spoiled(
-    path: Path, spoil: Callable[[Metadata, Tensors], Any], loader: Callable[..., Any] | None = None
+    path: Path,
+    spoil: Callable[[Metadata, Tensors], Any],
+    loader: Callable[..., Any] | None = None,
+    architecture: str = "llama",
 ) -> Any:
     """Load a tiny model after ``spoil`` has changed its metadata or tensors."""
-    metadata, tensors = tiny_metadata(SIZES), tiny_tensors(SIZES)
+    metadata, tensors = tiny_metadata(SIZES, architecture), tiny_tensors(SIZES, architecture=architecture)
     spoil(metadata, tensors)
     with open_gguf(write_gguf(path / "spoiled.gguf", metadata, tensors)) as gguf:
         return loader(gguf) if loader else load_model(gguf, threads=1)
@@ -56,7 +68,7 @@ ONES = np.ones(SIZES.width, np.float32)
 REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     "architecture": (
         put("general.architecture", "gpt2"),
-        r"the architecture is 'gpt2'; Cutaway runs llama\. Use a model of one",
+        r"the architecture is 'gpt2'; Cutaway runs llama, qwen2\. Use a model of one",
     ),
     "experts": (put("llama.expert_count", 8), r"llama\.expert_count is 8, a mixture of experts.* Use a model without"),
     "scaled rope": (
@@ -133,8 +145,9 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
         r"output_norm\.weight is \[159\], not \[160\]",
     ),
     "block type of a matrix": (
-        put_tensor("blk.0.attn_v.weight", np.zeros((96, 5 * 22), np.uint8), "Q5_0"),
-        r"'blk\.0\.attn_v\.weight' has the block type Q5_0; there are kernels for Q4_0, Q4_1, Q8_0\. Use a file",
+        put_tensor("blk.0.attn_v.weight", np.zeros((96, 5 * 18), np.uint8), "IQ4_NL"),
+        r"'blk\.0\.attn_v\.weight' has the block type IQ4_NL; there are kernels for "
+        r"Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K\. Use a file",
     ),
     "matrix of floats": (
         put_tensor("token_embd.weight", np.ones((211, 160), np.float32), "F32"),
@@ -142,7 +155,7 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     ),
     "block type of a norm": (
         put_tensor("blk.0.ffn_norm.weight", blocks(1, 160, "Q8_0").reshape(-1), "Q8_0"),
-        r"the norm 'blk\.0\.ffn_norm\.weight' has the block type Q8_0; it must be F32, F16 or BF16",
+        r"the vector 'blk\.0\.ffn_norm\.weight' has the block type Q8_0; it must be F32, F16 or BF16",
     ),
 }
 
@@ -153,6 +166,38 @@ def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path, case: str) -> None
     with pytest.raises(ModelFileError, match=message) as error:
         load_spoiled(tmp_path, spoil)
     assert "spoiled.gguf: " in str(error.value)
+
+
+QWEN2_REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
+    "scaled rope": (
+        put("qwen2.rope.scaling.type", "yarn"),
+        r"qwen2\.rope\.scaling\.type is 'yarn', scaled rotary positions",
+    ),
+    "missing biases": (
+        without_tensor("blk.0.attn_q.bias", "blk.1.attn_k.bias"),
+        r"2 tensors are missing: blk\.0\.attn_q\.bias; blk\.1\.attn_k\.bias\.",
+    ),
+    "a bias that the family lacks": (
+        put_tensor("blk.1.attn_output.bias", ONES, "F32"),
+        r"1 tensors are not used by this family: blk\.1\.attn_output\.bias\.",
+    ),
+    "shape of a bias": (
+        put_tensor("blk.1.attn_v.bias", np.ones(95, np.float32), "F32"),
+        r"of the wrong shape: blk\.1\.attn_v\.bias is \[95\], not \[96\]",
+    ),
+    "block type of a bias": (
+        put_tensor("blk.0.attn_k.bias", blocks(1, 96, "Q8_0").reshape(-1), "Q8_0"),
+        r"the vector 'blk\.0\.attn_k\.bias' has the block type Q8_0; it must be F32, F16 or BF16",
+    ),
+}
+
+
+@pytest.mark.parametrize("loader", [None, load_reference], ids=["closed", "reference"])
+@pytest.mark.parametrize("case", QWEN2_REFUSED)
+def test_a_file_of_qwen2_that_cannot_be_run_is_refused(tmp_path: Path, case: str, loader: Any) -> None:
+    spoil, message = QWEN2_REFUSED[case]
+    with pytest.raises(ModelFileError, match=message):
+        load_spoiled(tmp_path, spoil, loader, architecture="qwen2")
 
 
 @pytest.mark.parametrize("case", ["missing", "unused", "shape of a matrix", "scaled rope", "heads"])
@@ -187,14 +232,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "Q4_1": {"formats": ("Q4_1",)},
     "Q8_0": {"formats": ("Q8_0",)},
     "mixed, untied, F16 norms": {"formats": ("Q8_0", "Q4_1", "Q4_0"), "tied": False, "norm_type": "F16"},
+    "qwen2": {"formats": ("Q5_0", "Q6_K", "Q4_K", "Q8_0"), "architecture": "qwen2"},
 }
+TINY_SIZES = SIZES._replace(width=256, ffn_width=256 * 3)  # rows that K formats fit into
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, Any]:
     """A model, and its dequantised twin."""
-    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    write_gguf(path, tiny_metadata(SIZES), tiny_tensors(SIZES, **MODELS[request.param]))
+    options = MODELS[request.param]
+    sizes = TINY_SIZES if "architecture" in options else SIZES
+    path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", sizes, **options)
     with open_gguf(path) as gguf:
         return load_model(gguf, threads=2), load_reference(gguf)
 
@@ -221,6 +269,25 @@ def test_a_tiny_model_open_is_closed(tiny: tuple[LoadedModel, Any]) -> None:
     assert sum(differing(closed[place], opened[place]) for place in closed) == 0
 
 
+def test_qwen2_without_biases_is_llama_with_the_rows_of_its_pairs_side_by_side(tmp_path: Path) -> None:
+    """A pair's rows are half a head apart in qwen2's files, neighbours in llama's; else the two compute the same."""
+    tensors = tiny_tensors(SIZES, architecture="qwen2")
+    llama = {name: tensor for name, tensor in tensors.items() if not name.endswith(".bias")}
+    for name, (array, type_name) in tensors.items():
+        if name.endswith(".bias"):
+            tensors[name] = (np.zeros_like(array), type_name)
+        elif name.endswith(("attn_q.weight", "attn_k.weight")):
+            halves = array.reshape(-1, 2, SIZES.head_dim // 2, array.shape[1])
+            llama[name] = (np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape), type_name)
+    logits = []
+    for architecture, each in (("qwen2", tensors), ("llama", llama)):
+        path = write_gguf(tmp_path / f"{architecture}.gguf", tiny_metadata(SIZES, architecture), each)
+        with open_gguf(path) as gguf:
+            rows = run_reference(*load_reference(gguf), [IDS], [[Part(0, 0, len(IDS))]])
+        logits.append(np.stack([rows[0, t] for t in range(len(IDS))]))
+    np.testing.assert_allclose(logits[0], logits[1], rtol=1e-9, atol=1e-9)
+
+
 def test_threads_load_the_same_tiles(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", tiny_metadata(SIZES), tiny_tensors(SIZES))
     with open_gguf(path) as gguf:
@@ -236,8 +303,8 @@ def test_one_compilation_serves_every_model(smollm2: LoadedModel, tmp_path: Path
     A vocabulary that is no multiple of 16 has strided logits, another type; not here.
     """
     sizes = TinySizes(vocab_size=16 * 13)
-    tensors = tiny_tensors(sizes, formats=("Q8_0", "Q4_0", "Q4_1"), tied=False, norm_type="F16")
-    with open_gguf(write_gguf(tmp_path / "tiny.gguf", tiny_metadata(sizes), tensors)) as gguf:
+    options: dict[str, Any] = {"formats": ("Q8_0", "Q5_0", "Q4_1"), "tied": False, "norm_type": "F16"}
+    with open_gguf(write_tiny_llama(tmp_path / "tiny.gguf", sizes, architecture="qwen2", **options)) as gguf:
         tiny = load_model(gguf, threads=2)
     seen = []
 

@@ -1,152 +1,24 @@
-"""The shadow check: every operation of a real run is repeated in float64 on its own inputs, so that no error compounds.
+"""The shadow check (``support.shadow``) of SmolLM2 and of small random models of each family and block format.
 
-A prefill of two sequences, then a step that mixes a new token with a chunk, on SmolLM2. The weights of the shadow are
-the file's, dequantised; those of the run are tiles. The control flips one bit of one scale in a tile.
+The weights of the shadow are the file's, dequantised; those of the run are tiles. The control flips one bit of one
+scale in a tile.
 """
 
-import collections
 import ctypes
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
-from cutaway.memory.kv_cache import KVPool
+from cutaway.formats.gguf import open_gguf
 from cutaway.model.config import ModelConfig
-from cutaway.model.forward import rebind
-from cutaway.model.loader import LoadedModel
+from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.records import Model
-from cutaway.ops import cpu, reference
-from cutaway.ops.cpu.arrays import Activation, Batch
-from cutaway.ops.cpu.kv_tiles import SUBTILE, KVCache
+from cutaway.model.reference import load_reference
+from cutaway.ops.cpu.tiles import TILE_FORMATS
 from cutaway.ops.cpu.tiles.q4_1 import SCALE
-from support.rig import Pages, Part, run_schedule
-
-BOUNDS = {
-    "embed": 0.0,  # the file's values
-    "rope_angles": 3.1e-8,  # one rounding to float32 of numbers below 1
-    "rms_norm": 5e-7,
-    "quantize_rows": 0.5001,  # of a step of the int8 grid
-    "matmul": 1e-6,
-    "rope": 2e-7,
-    "kv_write": 0.0,  # NumPy's rounding to the cache's type
-    "attention": 1e-5,
-    "silu_mul": 5e-7,
-    "add_rows": 6e-8,
-    "take_rows": 0.0,
-}
-"""Greatest |error| / greatest |exact value| of a call. Attention's holds for keys and values as the cache keeps them:
-exact for f32; with f16 the shadow reads the rounded ones, and the bound is the same.
-"""
-
-OUTPUT = {"embed": 2, "rope_angles": 2, "rms_norm": 3, "matmul": 2, "rope": 0, "attention": 8}
-OUTPUT |= {"silu_mul": 1, "add_rows": 0, "take_rows": 2}
-"""Which argument behind the team an operation writes."""
-
-SEQUENCES = [[1, *range(300, 322), 5], [1, *range(9000, 9010), 77, 78, 79, 80]]
-STEPS = [[Part(0, 0, 23), Part(1, 0, 11)], [Part(1, 11, 15), Part(0, 23, 24)]]
-
-Errors = dict[str, list[float]]
-
-
-def relative(got: npt.NDArray[Any], exact: npt.NDArray[np.float64]) -> float:
-    return float(np.abs(got - exact).max() / np.abs(exact).max())
-
-
-class Shadow:
-    """A table of operations that run compiled and, on copies of the same inputs, by definition."""
-
-    def __init__(self, loaded: LoadedModel, exact: Model) -> None:
-        self.errors: Errors = collections.defaultdict(list)
-        self.pool: KVPool | None = None
-        ours, theirs = loaded.record, exact
-        pairs = [(ours.embedding, theirs.embedding), (ours.head, theirs.head), (ours.layers, theirs.layers)]
-        self._dense = {
-            int(record["tiles"]): dense
-            for records, matrices in pairs
-            for record, dense in zip(records.ravel(), matrices.ravel(), strict=True)
-        }
-
-    def table(self) -> dict[str, Callable[..., None]]:
-        operations = {name: self._operation(name) for name in reference.TABLE if name != "tap"}
-        return {**operations, "tap": reference.TABLE["tap"]}
-
-    def _operation(self, name: str) -> Callable[..., None]:
-        compiled, exact = getattr(cpu, name), reference.TABLE[name]
-
-        def run(team: Any, *arguments: Any) -> None:
-            if name == "quantize_rows":
-                compiled(team, *arguments)
-                self._check_quantized(*arguments)
-            elif name == "kv_write":
-                compiled(team, *arguments)
-                self._check_written(*arguments)
-            else:
-                shadows = [self._in_float64(argument) for argument in arguments]
-                compiled(team, *arguments)
-                exact(None, *shadows)
-                place = OUTPUT[name]
-                self.errors[name].append(relative(arguments[place], shadows[place]))
-
-        return run
-
-    def _in_float64(self, argument: Any) -> Any:
-        if isinstance(argument, KVCache):
-            return self._cache()
-        if isinstance(argument, Activation):
-            T, K = argument.q.shape
-            values = argument.q.astype(np.float64).reshape(T, -1, 32) * argument.scale[:, : K // 32, None]
-            return argument._replace(q=values.reshape(T, K))
-        if isinstance(argument, np.ndarray) and argument.dtype.names:
-            return [self._dense[int(record["tiles"])] for record in argument]
-        if isinstance(argument, np.ndarray) and argument.dtype == np.float32:
-            return argument.astype(np.float64)
-        return argument
-
-    def _cache(self) -> reference.ReferenceKV:
-        """The pool as slots: [L, S · 16, Hkv, Dh]."""
-        assert self.pool is not None
-        keys, values = self.pool.keys, self.pool.values
-        L, S, Hkv, Dh, _ = keys.shape
-        return reference.ReferenceKV(
-            keys.transpose(0, 1, 4, 2, 3).reshape(L, S * SUBTILE, Hkv, Dh).astype(np.float64),
-            values.transpose(0, 1, 3, 2, 4).reshape(L, S * SUBTILE, Hkv, Dh).astype(np.float64),
-            self.pool.page_length,
-        )
-
-    def _check_quantized(self, x: Any, activation: Activation) -> None:
-        T, K = x.shape
-        q = activation.q[:T, :K].reshape(T, -1, 32).astype(np.int64)
-        scale = activation.scale[:T, : K // 32]
-        error = np.abs(q * scale[..., None].astype(np.float64) - x.reshape(q.shape))
-        self.errors["quantize_rows"].append(float((error / np.where(scale == 0, 1, scale)[..., None]).max()))
-        assert np.array_equal(activation.block_sum[:T, : K // 32], q.sum(axis=2))
-        assert np.array_equal(activation.scaled_sum[:T, : K // 32], scale * q.sum(axis=2).astype(np.float32))
-
-    def _check_written(self, qkv: Any, batch: Batch, kv: KVCache, layer: int, H: int, Hkv: int, Dh: int) -> None:
-        assert self.pool is not None
-        cache = self._cache()
-        heads = qkv.reshape(len(qkv), H + 2 * Hkv, Dh)[:, H:].astype(self.pool.keys.dtype).astype(np.float64)
-        slots = [reference.slots_of(batch, cache, s, p) for s, p in zip(batch.sequences, batch.positions, strict=True)]
-        wrong = (cache.keys[layer, slots] != heads[:, :Hkv]).sum() + (
-            cache.values[layer, slots] != heads[:, Hkv:]
-        ).sum()
-        self.errors["kv_write"].append(float(wrong))
-
-
-def shadow_run(loaded: LoadedModel, exact: Model, data_type: str) -> Errors:
-    """Each operation's errors, a number for each call."""
-    shadow = Shadow(loaded, exact)
-
-    def remember(pool: KVPool, work: Any) -> None:
-        shadow.pool = pool
-
-    forward = rebind(shadow.table(), "forward_shadow")
-    pages = Pages(data_type=data_type)
-    run_schedule(loaded, SEQUENCES, STEPS, forward=forward, pages=pages, before_step=remember)
-    return shadow.errors
+from support.shadow import BOUNDS, STEPS, Errors, exceeding, shadow_run
+from support.tiny_llama import TinySizes, write_tiny_llama
 
 
 @pytest.mark.parametrize("data_type", ["f32", "f16"])
@@ -154,13 +26,38 @@ def test_every_operation_of_a_real_run(
     smollm2: LoadedModel, smollm2_reference: tuple[ModelConfig, Model], data_type: str
 ) -> None:
     errors = shadow_run(smollm2, smollm2_reference[1], data_type)
-    layers, steps = smollm2.config.num_layers, len(STEPS)
+    assert_counted(errors, smollm2.config.num_layers)
+    assert exceeding(errors) == {}
+
+
+def assert_counted(errors: Errors, layers: int) -> None:
+    """No call was left out."""
     calls = {"matmul": 4 * layers + 1, "quantize_rows": 4 * layers + 1, "rms_norm": 2 * layers + 1}
     calls |= {"rope": layers, "kv_write": layers, "attention": layers, "silu_mul": layers, "add_rows": 2 * layers}
     calls |= {"embed": 1, "rope_angles": 1, "take_rows": 1}
-    assert {name: len(each) for name, each in errors.items()} == {name: steps * n for name, n in calls.items()}
-    worst = {name: max(each) for name, each in errors.items()}
-    assert {name: error for name, error in worst.items() if not error <= BOUNDS[name]} == {}
+    assert {name: len(each) for name, each in errors.items()} == {name: len(STEPS) * n for name, n in calls.items()}
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "qwen2, tied": {"architecture": "qwen2", "formats": ("Q6_K", "Q5_0", "Q4_K", "Q5_1", "Q5_K", "Q8_0", "Q4_1")},
+    "qwen2, untied": {"architecture": "qwen2", "formats": ("Q5_0", "Q4_0", "Q8_0"), "tied": False},
+    "llama": {"formats": ("Q4_K", "Q6_K", "Q5_0"), "tied": False, "norm_type": "F16"},
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_operation_of_a_tiny_model(tmp_path: Path, name: str) -> None:
+    path = write_tiny_llama(tmp_path / "tiny.gguf", TinySizes(num_layers=3, width=256, ffn_width=256 * 3), **TINY[name])
+    with open_gguf(path) as gguf:
+        loaded, (_, exact) = load_model(gguf, threads=2), load_reference(gguf)
+    assert set(loaded.formats) == set(TINY[name]["formats"])
+    errors = shadow_run(loaded, exact, "f16")
+    assert_counted(errors, 3)
+    assert exceeding(errors) == {}
+
+
+def test_tiny_models_have_every_block_format() -> None:
+    assert {name for options in TINY.values() for name in options["formats"]} == set(TILE_FORMATS)
 
 
 def test_one_flipped_bit_of_one_scale_is_caught(

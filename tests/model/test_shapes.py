@@ -117,6 +117,15 @@ def test_the_table_names_the_files_tensors(smollm2_gguf: GGUFFile) -> None:
     assert actual == {name: shape for name, shape in expected.items() if name != "output.weight"}
 
 
+def test_the_table_names_the_biases_of_a_family(tmp_path: Path) -> None:
+    for architecture, biases in (("llama", 0), ("qwen2", 3 * TinySizes().num_layers)):
+        path = write_tiny_llama(tmp_path / f"{architecture}.gguf", tied=False, architecture=architecture)
+        with open_gguf(path) as gguf:
+            expected = expected_tensors(read_config(gguf))
+            assert expected == {name: tensor.shape for name, tensor in gguf.tensors.items()}
+        assert sum(name.endswith(".bias") for name in expected) == biases
+
+
 def test_bytes_of_weights_add_up(smollm2: LoadedModel, smollm2_gguf: GGUFFile) -> None:
     """Tiles take what the file's blocks take: no matrix of this model has a partial tile."""
     matrices = [tensor for tensor in smollm2_gguf.tensors.values() if len(tensor.shape) == 2]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from oracle_model import (
     FIXTURES,
-    load_llama,
+    load_oracle,
     load_prompts,
     log_softmax,
     logprobs_at_every_position,
@@ -45,8 +45,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
 
     sha256 = sha256_of(arguments.gguf)
-    prompts = load_prompts(sha256)
-    model = load_llama(arguments.gguf)
+    prompts = load_prompts(sha256, FIXTURES / "prompts.json")
+    model = load_oracle(arguments.gguf)
     peer = llama_cpp.Llama(
         str(arguments.gguf),
         n_ctx=512,

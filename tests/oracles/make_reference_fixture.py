@@ -1,6 +1,6 @@
 """Write `tests/fixtures/smollm2_reference.npz`: what transformers in float32 says at every position.
 
-Comes in: the GGUF file and prompts.json. Goes out, for each prompt NAME of T tokens, with C = 24 + 24 + 1
+Comes in: the GGUF file and the prompts made for it. Goes out, for each prompt NAME of T tokens, with C = 24 + 24 + 1
 candidates:
 
     NAME.ids            [T] int32       the prompt
@@ -20,6 +20,8 @@ matrix products in float64: a difference below it says nothing about the impleme
     python -m venv peers
     peers/bin/pip install torch==2.13.0 transformers gguf
     peers/bin/python tests/oracles/make_reference_fixture.py SmolLM2-135M-Instruct.Q4_1.gguf
+    peers/bin/python tests/oracles/make_reference_fixture.py qwen2.5-coder-0.5b-instruct.gguf \\
+        --prompts tests/fixtures/qwen2_prompts.json --output tests/fixtures/qwen2_reference.npz
 """
 
 import argparse
@@ -31,8 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from oracle_model import FIXTURES, load_llama, load_prompts, logprobs_at_every_position, sha256_of
-from transformers import LlamaForCausalLM
+from oracle_model import FIXTURES, load_oracle, load_prompts, logprobs_at_every_position, sha256_of
+from transformers import PreTrainedModel
 
 MOST_LIKELY = 24
 RANDOM = 24
@@ -53,7 +55,7 @@ def candidates_of(
 
 @torch.inference_mode()
 def greedy_continuation(
-    model: LlamaForCausalLM, ids: list[int]
+    model: PreTrainedModel, ids: list[int]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """The GREEDY tokens after ids and the margin of each, by transformers' own greedy generation."""
     output = model.generate(
@@ -72,14 +74,15 @@ def greedy_continuation(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("gguf", type=Path)
+    parser.add_argument("--prompts", type=Path, default=FIXTURES / "prompts.json")
     parser.add_argument("--output", type=Path, default=FIXTURES / "smollm2_reference.npz")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
     sha256 = sha256_of(arguments.gguf)
-    prompts = load_prompts(sha256)
-    model = load_llama(arguments.gguf)
+    prompts = load_prompts(sha256, arguments.prompts)
+    model = load_oracle(arguments.gguf)
     generator = np.random.default_rng(SEED)
     arrays: dict[str, npt.NDArray[Any]] = {}
     full: dict[str, npt.NDArray[np.float64]] = {}

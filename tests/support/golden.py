@@ -1,7 +1,8 @@
 """Fixed runs and the digests of their logits: what ``numerics_version`` stands for.
 
-In: SmolLM2's file; a tiny llama is written beside it. Out: for each run a SHA-256 over the bytes of all logits, little-
-endian float32, in the order of sequence and position. As a program it prints them, with the lowering, as JSON:
+In: SmolLM2's file; a tiny llama and a tiny qwen2 are written beside it. Out: for each run a SHA-256 over the bytes of
+all logits, little-endian float32, in the order of sequence and position. As a program it prints them, with the
+lowering, as JSON:
 
     PYTHONPATH=tests python -m support.golden SmolLM2-135M-Instruct.Q4_1.gguf
 """
@@ -17,7 +18,7 @@ from cutaway.model.loader import load_model
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.ops.simd import LOWERING
 from support.rig import Logits, Pages, Part, Step, run_schedule
-from support.tiny_llama import write_tiny_llama
+from support.tiny_llama import TinySizes, write_tiny_llama
 
 SEQUENCES = [[(7 * i * i + 31 * i + 1) % 211 for i in range(length)] for length in (133, 18, 1)]
 """Ids that both vocabularies have; two tiles and more, a page and more, one token."""
@@ -27,6 +28,9 @@ STEPS: list[Step] = [
     [Part(2, 0, 1), Part(0, 70, 132), Part(1, 17, 18)],
     [Part(0, 132, 133)],
 ]
+
+
+QWEN2_FORMATS = ("Q6_K", "Q5_0", "Q4_K", "Q5_1", "Q5_K", "Q8_0", "Q4_1")
 
 
 def digest(logits: Logits) -> str:
@@ -44,7 +48,13 @@ def golden_runs(smollm2: Path) -> dict[str, str]:
         tiny = write_tiny_llama(
             Path(folder) / "tiny.gguf", formats=("Q4_0", "Q8_0", "Q4_1"), tied=False, norm_type="F16"
         )
-        for name, path in (("smollm2", smollm2), ("tiny", tiny)):
+        tiny_qwen2 = write_tiny_llama(
+            Path(folder) / "tiny_qwen2.gguf",
+            TinySizes(num_layers=3, width=256, ffn_width=256 * 3),
+            formats=QWEN2_FORMATS,
+            architecture="qwen2",
+        )
+        for name, path in (("smollm2", smollm2), ("tiny", tiny), ("tiny qwen2", tiny_qwen2)):
             with open_gguf(path) as gguf:
                 loaded = load_model(gguf, threads=1)
             for data_type in ("f16", "f32"):

@@ -1,4 +1,4 @@
-"""A random llama of a few hundred kilobytes, written as a GGUF by the ``gguf`` package's own writer.
+"""A random llama or qwen2 of a few hundred kilobytes, written as a GGUF by the ``gguf`` package's own writer.
 
 In: sizes (each with another prime), a block format for each matrix, options. Out: metadata and tensors as dictionaries,
 which a test may spoil before it writes the file. All bytes come from SHAKE-256, so that they are the same with any
@@ -13,11 +13,25 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from support.weights import LAYOUTS, payload_bytes
+
 Metadata = dict[str, Any]
 Tensors = dict[str, tuple[npt.NDArray[Any], str]]  # values, or blocks as bytes; the type's name
 
-LEVELS = {"Q4_0": 16, "Q4_1": 16, "Q8_0": 256}
-PAYLOAD = {"Q4_0": 16, "Q4_1": 16, "Q8_0": 32}
+LEVELS = {
+    "Q4_0": 16.0,
+    "Q4_1": 16.0,
+    "Q5_0": 32.0,
+    "Q5_1": 32.0,
+    "Q8_0": 256.0,
+    "Q4_K": 894.0,
+    "Q5_K": 1826.0,
+    "Q6_K": 4728.0,
+}
+"""For d = 1, how widely the values of random bytes are spread: as evenly distributed ones over so long an interval."""
+MINIMUM = {"Q4_1": -7.5, "Q5_1": -15.5, "Q4_K": 7.5, "Q5_K": 15.5}
+"""The second scale, in terms of the first, that makes the mean zero."""
+BIASED = {"llama": (), "qwen2": ("attn_q", "attn_k", "attn_v")}
 
 
 class TinySizes(NamedTuple):
@@ -45,34 +59,35 @@ def random_numbers(seed: str, count: int) -> npt.NDArray[np.float64]:
 
 def random_blocks(seed: str, name: str, rows: int, columns: int) -> npt.NDArray[np.uint8]:
     """Blocks whose values have a mean square of about 1 / columns: [rows, bytes a row]."""
-    count = rows * columns // 32
+    layout = LAYOUTS[name]
+    count = rows * columns // layout.weights
     scale = (0.5 + random_numbers(seed + "/scale", count)) / (LEVELS[name] / 12**0.5 * columns**0.5)
-    heads = [scale.astype("<f2")]
-    if name == "Q4_1":
-        heads.append((-7.5 * scale).astype("<f2"))
-    head = np.stack(heads, axis=1).view(np.uint8)
-    payload = random_bytes(seed + "/payload", count * PAYLOAD[name]).reshape(count, -1)
-    return np.concatenate([head, payload], axis=1).reshape(rows, -1)
+    blocks = np.empty((count, layout.bytes), np.uint8)
+    for half, factor in zip(layout.halves, (1.0, MINIMUM.get(name)), strict=False):
+        blocks[:, half : half + 2] = (factor * scale).astype("<f2")[:, None].view(np.uint8)
+    payload = payload_bytes(name)
+    blocks[:, payload] = random_bytes(seed + "/payload", count * len(payload)).reshape(count, -1)
+    return blocks.reshape(rows, -1)
 
 
-def tiny_metadata(sizes: TinySizes) -> Metadata:
-    """What a llama's file says about itself."""
-    return {
-        "general.architecture": "llama",
-        "general.name": "tiny",
-        "llama.block_count": sizes.num_layers,
-        "llama.context_length": sizes.context_length,
-        "llama.embedding_length": sizes.width,
-        "llama.feed_forward_length": sizes.ffn_width,
-        "llama.attention.head_count": sizes.num_heads,
-        "llama.attention.head_count_kv": sizes.num_kv_heads,
-        "llama.attention.key_length": sizes.head_dim,
-        "llama.attention.value_length": sizes.head_dim,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.dimension_count": sizes.head_dim,
-        "llama.rope.freq_base": 10_000.0,
-        "llama.vocab_size": sizes.vocab_size,
+def tiny_metadata(sizes: TinySizes, architecture: str = "llama") -> Metadata:
+    """What such a model's file says about itself."""
+    own = {
+        "block_count": sizes.num_layers,
+        "context_length": sizes.context_length,
+        "embedding_length": sizes.width,
+        "feed_forward_length": sizes.ffn_width,
+        "attention.head_count": sizes.num_heads,
+        "attention.head_count_kv": sizes.num_kv_heads,
+        "attention.key_length": sizes.head_dim,
+        "attention.value_length": sizes.head_dim,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": sizes.head_dim,
+        "rope.freq_base": 10_000.0,
+        "vocab_size": sizes.vocab_size,
     }
+    general = {"general.architecture": architecture, "general.name": "tiny"}
+    return {**general, **{f"{architecture}.{key}": value for key, value in own.items()}}
 
 
 def tiny_tensors(
@@ -81,13 +96,18 @@ def tiny_tensors(
     tied: bool = True,
     norm_type: str = "F32",
     seed: str = "tiny",
+    architecture: str = "llama",
 ) -> Tensors:
-    """All tensors. The matrices take the formats in turn."""
+    """All tensors. The matrices take in turn those of the formats whose blocks fit into their rows."""
     tensors: Tensors = {}
 
     def matrix(name: str, rows: int, columns: int) -> None:
-        block_format = formats[len(tensors) % len(formats)]
+        fitting = [each for each in formats if columns % LAYOUTS[each].weights == 0]
+        block_format = fitting[len(tensors) % len(fitting)]
         tensors[name] = (random_blocks(f"{seed}/{name}", block_format, rows, columns), block_format)
+        if name.split(".")[-2] in BIASED[architecture]:
+            bias = name.removesuffix("weight") + "bias"
+            tensors[bias] = ((random_numbers(f"{seed}/{bias}", rows) - 0.5).astype(np.float32), "F32")
 
     def norm(name: str) -> None:
         values = 0.5 + random_numbers(f"{seed}/{name}", sizes.width)
@@ -140,4 +160,5 @@ def write_gguf(path: Path, metadata: Metadata, tensors: Tensors) -> Path:
 def write_tiny_llama(path: Path, sizes: TinySizes | None = None, **options: Any) -> Path:
     """A sound file; options are those of ``tiny_tensors``."""
     sizes = sizes or TinySizes()
-    return write_gguf(path, tiny_metadata(sizes), tiny_tensors(sizes, **options))
+    metadata = tiny_metadata(sizes, options.get("architecture", "llama"))
+    return write_gguf(path, metadata, tiny_tensors(sizes, **options))

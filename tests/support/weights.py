@@ -12,8 +12,31 @@ import numpy.typing as npt
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
-SCALES = {"Q4_0": 1, "Q4_1": 2, "Q8_0": 1}
-BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}
+
+class Layout(NamedTuple):
+    """A block of the file: how many weights in how many bytes, and where its float16 scales stand."""
+
+    weights: int
+    bytes: int
+    halves: tuple[int, ...]
+
+
+LAYOUTS = {
+    "Q4_0": Layout(32, 18, (0,)),
+    "Q4_1": Layout(32, 20, (0, 2)),
+    "Q5_0": Layout(32, 22, (0,)),
+    "Q5_1": Layout(32, 24, (0, 2)),
+    "Q8_0": Layout(32, 34, (0,)),
+    "Q4_K": Layout(256, 144, (0, 2)),
+    "Q5_K": Layout(256, 176, (0, 2)),
+    "Q6_K": Layout(256, 210, (208,)),
+}
+
+
+def payload_bytes(name: str) -> list[int]:
+    """The bytes of a block that are no float16 scale."""
+    layout = LAYOUTS[name]
+    return [byte for byte in range(layout.bytes) if all(byte - half not in (0, 1) for half in layout.halves)]
 
 
 class TiledMatrix(NamedTuple):
@@ -29,12 +52,14 @@ class TiledMatrix(NamedTuple):
 
 def random_blocks(name: str, rows: int, columns: int, seed: int) -> npt.NDArray[np.uint8]:
     """Bytes of random blocks: every payload, scales of both signs and of several magnitudes, some zero or denormal."""
-    rng = np.random.default_rng(seed)
-    blocks = rng.integers(0, 256, (rows, columns // 32, BLOCK_BYTES[name]), np.uint8)
-    scales = rng.standard_normal((rows, columns // 32, SCALES[name])) * 10.0 ** rng.integers(-3, 1, (rows, 1, 1))
-    scales[rng.random(scales.shape) < 0.02] = 0
-    scales[rng.random(scales.shape) < 0.02] = 3e-7
-    blocks[..., : 2 * SCALES[name]] = scales.astype(np.float16).view(np.uint8).reshape(*blocks.shape[:2], -1)
+    layout, rng = LAYOUTS[name], np.random.default_rng(seed)
+    count = columns // layout.weights
+    blocks = rng.integers(0, 256, (rows, count, layout.bytes), np.uint8)
+    for half in layout.halves:
+        scales = rng.standard_normal((rows, count)) * 10.0 ** rng.integers(-3, 1, (rows, 1))
+        scales[rng.random(scales.shape) < 0.02] = 0
+        scales[rng.random(scales.shape) < 0.02] = 3e-7
+        blocks[..., half : half + 2] = scales.astype(np.float16)[..., None].view(np.uint8)
     return blocks.reshape(rows, -1)
 
 

@@ -22,6 +22,7 @@ class Family:
 
     architecture: str  # general.architecture
     rope_interleaved: bool  # GGUF stores llama's Q and K rows permuted for interleaved pairs
+    biased: tuple[str, ...]  # the matrices of a layer that have a bias, by their names in the file
     unsupported: Mapping[str, str]
     """Metadata keys (behind the architecture's prefix) that change the computation, and what they are."""
 
@@ -37,21 +38,29 @@ NO_CHANGE: Final[Mapping[str, tuple[object, ...]]] = MappingProxyType(
 )
 """Values with which such a key changes nothing."""
 
+UNSUPPORTED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "expert_count": "a mixture of experts",
+        "rope.scaling.type": "scaled rotary positions",
+        "rope.scaling.factor": "scaled rotary positions",
+        "rope.scale_linear": "scaled rotary positions",
+        "attention.sliding_window": "a sliding window",
+    }
+)
+"""What no family's forward computes yet."""
+
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
-        "llama": Family(
-            architecture="llama",
-            rope_interleaved=True,
-            unsupported=MappingProxyType(
-                {
-                    "expert_count": "a mixture of experts",
-                    "rope.scaling.type": "scaled rotary positions",
-                    "rope.scaling.factor": "scaled rotary positions",
-                    "rope.scale_linear": "scaled rotary positions",
-                    "attention.sliding_window": "a sliding window",
-                }
+        family.architecture: family
+        for family in (
+            Family(architecture="llama", rope_interleaved=True, biased=(), unsupported=UNSUPPORTED),
+            Family(
+                architecture="qwen2",
+                rope_interleaved=False,
+                biased=("attn_q", "attn_k", "attn_v"),
+                unsupported=UNSUPPORTED,
             ),
-        ),
+        )
     }
 )
 
@@ -73,6 +82,7 @@ class ModelConfig:
     rope_base: float
     rope_interleaved: bool
     norm_epsilon: float
+    biased: tuple[str, ...] = ()  # matrices of a layer that have a bias
 
 
 def read_config(gguf: GGUFFile) -> ModelConfig:
@@ -132,6 +142,7 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
         rope_base=number("rope.freq_base"),
         rope_interleaved=family.rope_interleaved,
         norm_epsilon=number("attention.layer_norm_rms_epsilon"),
+        biased=family.biased,
     )
     _check(config, gguf)
     return config

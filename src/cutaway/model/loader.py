@@ -6,7 +6,6 @@ Source pages are given back to the system as they are repacked.
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from cutaway.formats.gguf import GGUFFile, Tensor
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
-from cutaway.model.shapes import LAYER_MATRICES, WEIGHTS, Limits, dimensions
+from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions, weights_of
+from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.memory import Arena, aligned
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, TileFormat, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
@@ -39,7 +39,7 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     sizes = dimensions(config, Limits(1, 1, 1, 1, 1))
     return {
         row.name.format(l=layer): row.size(sizes)
-        for row in WEIGHTS
+        for row in weights_of(config)
         for layer in (range(config.num_layers) if "{l}" in row.name else (0,))
     }
 
@@ -83,15 +83,22 @@ def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
         ) from None
 
 
-def _vector(gguf: GGUFFile, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
-    """A norm's weight as float32."""
+def read_vector(gguf: GGUFFile, name: str) -> Floats:
+    """A norm's weight, or a matrix's bias, as float32. Raises ModelFileError for one in blocks."""
     tensor = gguf.tensors[name]
     if tensor.block_type.name not in ("F32", "F16", "BF16"):
         raise ModelFileError(
-            f"{gguf.path}: the norm {name!r} has the block type {tensor.block_type.name}; it must be F32, F16 or BF16."
+            f"{gguf.path}: the vector {name!r} has the block type {tensor.block_type.name}; "
+            "it must be F32, F16 or BF16."
         )
     # A copy: read-only memory of the file would be another type to the compiled forward.
     return np.array(dequantize(tensor.block_type, tensor.data).reshape(-1))
+
+
+def bias_of(gguf: GGUFFile, matrix: str) -> Floats | None:
+    """The bias [N] that belongs to a matrix, by its name; None where it has none."""
+    name = f"{matrix.removesuffix('.weight')}.bias"
+    return read_vector(gguf, name) if name in gguf.tensors else None
 
 
 def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
@@ -102,10 +109,20 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
     check_tensors(gguf, config)
     matrices = [name for name, tensor in gguf.tensors.items() if len(tensor.shape) == 2]
     formats = {name: tile_format(gguf, gguf.tensors[name]) for name in matrices}
+    biases = {name: bias for name in matrices if (bias := bias_of(gguf, name)) is not None}
     widest = max(gguf.tensors[name].shape[0] for name in matrices) + TILE_ROWS
     sizes = {name: formats[name].size(*gguf.tensors[name].shape) for name in matrices}
-    arena = Arena(sum(aligned(size) for size in sizes.values()) + aligned(4 * widest))
+    bias_sizes = [4 * widest] + [4 * (len(bias) + TILE_ROWS) for bias in biases.values()]
+    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *bias_sizes)))
     no_bias = int(arena.take(4 * widest).ctypes.data)
+
+    def place_bias(name: str) -> int:
+        """The address of a matrix's bias, with zeros behind it for the rows of a last, partial tile."""
+        if name not in biases:
+            return no_bias
+        room = arena.take(4 * (len(biases[name]) + TILE_ROWS)).view(np.float32)
+        room[: len(biases[name])] = biases[name]
+        return int(room.ctypes.data)
 
     weights = np.zeros(len(matrices), WEIGHT)
     jobs = []
@@ -113,8 +130,16 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
         tensor, layout = gguf.tensors[name], formats[name]
         rows, columns = tensor.shape
         tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
-        one, many, decode = (kernel.address for kernel in layout.kernels)
-        weights[index] = (int(tiles.ctypes.data), no_bias, one, many, decode, rows, columns, tiles.shape[1])
+        weights[index] = (
+            int(tiles.ctypes.data),
+            place_bias(name),
+            layout.multiply_one.address,
+            layout.multiply_many.address,
+            layout.decode_row.address,
+            rows,
+            columns,
+            tiles.shape[1],
+        )
         jobs += [
             (name, (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB)))
             for first in range(0, tiles.shape[0], TILES_A_JOB)
@@ -135,9 +160,9 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
     record = Model(
         embedding=weights[embedding : embedding + 1].copy(),
         layers=weights[layers],
-        attention_norm=np.stack([_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
-        ffn_norm=np.stack([_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
-        output_norm=_vector(gguf, "output_norm.weight"),
+        attention_norm=np.stack([read_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
+        ffn_norm=np.stack([read_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
+        output_norm=read_vector(gguf, "output_norm.weight"),
         head=weights[head : head + 1].copy(),
         inverse_frequencies=inverse_frequencies(config.rope_base, config.head_dim),
         num_layers=config.num_layers,

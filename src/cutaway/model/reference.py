@@ -11,7 +11,7 @@ import numpy as np
 from cutaway.formats.blocks import dequantize
 from cutaway.formats.gguf import GGUFFile
 from cutaway.model.config import ModelConfig, read_config
-from cutaway.model.loader import check_tensors
+from cutaway.model.loader import bias_of, check_tensors, read_vector
 from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
 from cutaway.model.shapes import LAYER_MATRICES
@@ -34,11 +34,10 @@ def load_reference(gguf: GGUFFile) -> tuple[ModelConfig, Model]:
 
     def matrix(name: str) -> DenseWeight:
         tensor = gguf.tensors[name]
-        return DenseWeight(dequantize(tensor.block_type, tensor.data), None)
+        return DenseWeight(dequantize(tensor.block_type, tensor.data), bias_of(gguf, name))
 
     def vector(name: str) -> Any:
-        tensor = gguf.tensors[name]
-        return dequantize(tensor.block_type, tensor.data).astype(np.float64)
+        return read_vector(gguf, name).astype(np.float64)
 
     layers = [matrix(f"blk.{l}.{name}.weight") for l in range(config.num_layers) for name in LAYER_MATRICES]
     embedding = matrix("token_embd.weight")

@@ -86,8 +86,11 @@ WEIGHTS: Final = (
     Row("token_embd.weight", ("V", "D"), "blocks", "embedding: a row for each token"),
     Row("blk.{l}.attn_norm.weight", ("D",), "float32", "RMS norm before attention"),
     Row("blk.{l}.attn_q.weight", ("H·Dh", "D"), "blocks", "queries"),
+    Row("blk.{l}.attn_q.bias", ("H·Dh",), "float32", "bias of the queries, in some families"),
     Row("blk.{l}.attn_k.weight", ("Hkv·Dh", "D"), "blocks", "keys"),
+    Row("blk.{l}.attn_k.bias", ("Hkv·Dh",), "float32", "bias of the keys, in some families"),
     Row("blk.{l}.attn_v.weight", ("Hkv·Dh", "D"), "blocks", "values"),
+    Row("blk.{l}.attn_v.bias", ("Hkv·Dh",), "float32", "bias of the values, in some families"),
     Row("blk.{l}.attn_output.weight", ("D", "H·Dh"), "blocks", "attention's output"),
     Row("blk.{l}.ffn_norm.weight", ("D",), "float32", "RMS norm before the feed-forward"),
     Row("blk.{l}.ffn_gate.weight", ("F", "D"), "blocks", "feed-forward, gate"),
@@ -97,6 +100,13 @@ WEIGHTS: Final = (
     Row("output.weight", ("V", "D"), "blocks", "head; absent where it is tied to the embedding"),
 )
 """Weights under the file's names; ``{l}`` stands for each layer."""
+
+
+def weights_of(config: ModelConfig) -> tuple[Row, ...]:
+    """The rows of ``WEIGHTS`` for this model: without the biases that its family lacks."""
+    biases = {f"blk.{{l}}.{matrix}.bias" for matrix in config.biased}
+    return tuple(row for row in WEIGHTS if not row.name.endswith(".bias") or row.name in biases)
+
 
 LAYER_MATRICES: Final = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 """The order of a layer's matrices in ``Model.layers``."""

@@ -1,0 +1,98 @@
+"""The family qwen2 on a real file: the reference run against transformers in float32, the closed run against it, and
+the shadow check. Skipped where the file isn't in the cache.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutaway.formats.blocks import dequantize
+from cutaway.formats.gguf import GGUFFile, open_gguf
+from cutaway.model.config import ModelConfig
+from cutaway.model.loader import LoadedModel, load_model
+from cutaway.model.records import Model
+from cutaway.model.reference import load_reference
+from cutaway.ops.cpu import embed
+from support.bits import differing
+from support.logprobs import (
+    MOST_DIFFERENCE,
+    Logprobs,
+    closed_logprobs,
+    differences_from_oracle,
+    mean_divergence,
+    misranked,
+    reference_logprobs,
+)
+from support.model_files import require_model
+from support.shadow import BOUNDS, exceeding, shadow_run
+from support.teams import run
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MOST_DIVERGENCE = 2e-2
+"""KL(reference ‖ closed) in nats, which int8 activations cost; a wrong bias, pair or scale costs more than 1."""
+
+GREATEST_SCORE = 1300.0
+"""Of attention, in this model's first layer, whose keys have large biases. A score is rounded to float32, and its
+weight changes by as much, relatively.
+"""
+
+
+@pytest.fixture(scope="module")
+def qwen2_gguf() -> Iterator[GGUFFile]:
+    with open_gguf(require_model("qwen2.5-coder-0.5b-instruct")) as gguf:
+        yield gguf
+
+
+@pytest.fixture(scope="module")
+def qwen2(qwen2_gguf: GGUFFile) -> LoadedModel:
+    return load_model(qwen2_gguf, threads=2)
+
+
+@pytest.fixture(scope="module")
+def qwen2_reference(qwen2_gguf: GGUFFile) -> tuple[ModelConfig, Model]:
+    return load_reference(qwen2_gguf)
+
+
+@pytest.fixture(scope="module")
+def qwen2_prompts() -> dict[str, list[int]]:
+    listed = json.loads((FIXTURES / "qwen2_prompts.json").read_text())["prompts"]
+    return {prompt["name"]: prompt["ids"] for prompt in listed}
+
+
+@pytest.fixture(scope="module")
+def exact(qwen2_reference: tuple[ModelConfig, Model], qwen2_prompts: dict[str, list[int]]) -> Logprobs:
+    return reference_logprobs(*qwen2_reference, qwen2_prompts)
+
+
+def test_reference_is_what_transformers_computes(exact: Logprobs, qwen2_prompts: dict[str, list[int]]) -> None:
+    oracle = np.load(FIXTURES / "qwen2_reference.npz")
+    differences = differences_from_oracle(exact, oracle, qwen2_prompts)
+    assert set(differences) >= {"weather", "chinese", "english", "code", "chat"}
+    assert max(differences.values()) <= MOST_DIFFERENCE, differences
+    assert misranked(exact, oracle, qwen2_prompts) == dict.fromkeys(qwen2_prompts, 0)
+
+
+def test_closed_run_is_near_the_reference(
+    qwen2: LoadedModel, exact: Logprobs, qwen2_prompts: dict[str, list[int]]
+) -> None:
+    mean = mean_divergence(exact, closed_logprobs(qwen2, qwen2_prompts))
+    print(f"KL(reference ‖ closed) {mean:.3e} nats")
+    assert 1e-5 < mean < MOST_DIVERGENCE
+
+
+def test_every_operation_of_a_real_run(qwen2: LoadedModel, qwen2_reference: tuple[ModelConfig, Model]) -> None:
+    assert set(qwen2.formats) == {"Q4_K", "Q5_0", "Q6_K", "Q8_0"}
+    bounds = {**BOUNDS, "attention": BOUNDS["attention"] + GREATEST_SCORE * 2.0**-24}
+    assert exceeding(shadow_run(qwen2, qwen2_reference[1], "f32"), bounds) == {}
+
+
+def test_the_embedding_reads_the_files_values(qwen2: LoadedModel, qwen2_gguf: GGUFFile) -> None:
+    """Also rows of the last, unused ids."""
+    tokens = np.array([0, 1, 9707, 104307, 151645, 151935], np.int32)
+    x = np.zeros((len(tokens), qwen2.config.width), np.float32)
+    run(embed, qwen2.record.embedding, tokens, x)
+    tensor = qwen2_gguf.tensors["token_embd.weight"]
+    assert differing(x, dequantize(tensor.block_type, tensor.data[tokens])) == 0
