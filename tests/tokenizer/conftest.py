@@ -1,4 +1,4 @@
-"""What the tokenizer tests share: SmolLM2's tokenizer, and the same one built by another library."""
+"""What the tokenizer tests share: real tokenizers, and some of them built by another library."""
 
 import lzma
 from pathlib import Path
@@ -11,6 +11,7 @@ from tokenizers import models, pre_tokenizers
 
 from cutaway.formats.gguf import open_gguf
 from cutaway.tokenizer import Tokenizer, load_tokenizer
+from support.model_files import require_model
 
 
 @pytest.fixture(scope="session")
@@ -54,9 +55,40 @@ def reference_with_specials(smollm2_metadata: dict[str, Any], reference: tokeniz
     return built
 
 
+def vocabulary_metadata(name: str, folder: Path) -> dict[str, Any]:
+    """The metadata of a compressed vocabulary file."""
+    path = folder / f"{name}.gguf"
+    path.write_bytes(lzma.decompress((FIXTURES / f"{name}.gguf.xz").read_bytes()))
+    with open_gguf(path) as file:
+        return dict(file.metadata)
+
+
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    path = tmp_path_factory.mktemp("gpt-2") / "gpt-2.gguf"
-    path.write_bytes(lzma.decompress((FIXTURES / "gpt-2.gguf.xz").read_bytes()))
-    with open_gguf(path) as file:
+    return load_tokenizer(vocabulary_metadata("gpt-2", tmp_path_factory.mktemp("gpt-2")))
+
+
+@pytest.fixture(scope="session")
+def llama_metadata(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Llama 2's vocabulary, of the SentencePiece kind."""
+    return vocabulary_metadata("llama-spm", tmp_path_factory.mktemp("llama-spm"))
+
+
+@pytest.fixture(scope="session")
+def llama(llama_metadata: dict[str, Any]) -> Tokenizer:
+    return load_tokenizer(llama_metadata)
+
+
+def other_tokenizer(name: str) -> Tokenizer:
+    with open_gguf(require_model(name)) as file:
         return load_tokenizer(dict(file.metadata))
+
+
+@pytest.fixture(scope="session")
+def qwen2() -> Tokenizer:
+    return other_tokenizer("qwen2.5-coder-0.5b-instruct")
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Tokenizer:
+    return other_tokenizer("gemma3-270m")

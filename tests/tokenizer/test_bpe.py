@@ -1,6 +1,7 @@
 """Merging by rank: equal to a slow merger that rescans the whole word, and O(n log n) by count."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,9 @@ from tokenizer_cases import tiny_metadata
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.tokenizer import Tokenizer, load_tokenizer
-from cutaway.tokenizer.bpe import MergeTable, merge_by_rank, read_merges
+from cutaway.tokenizer.bpe import MergeTable, read_merges
+from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
+from cutaway.tokenizer.merge import merge_by_rank
 
 
 def merge_by_rescanning(ids: list[int], table: MergeTable) -> list[int]:
@@ -45,13 +48,13 @@ def tables_and_words(draw: st.DrawFn) -> tuple[MergeTable, list[int]]:
 @given(tables_and_words())
 def test_equal_to_rescanning(case: tuple[MergeTable, list[int]]) -> None:
     table, word = case
-    assert merge_by_rank(word, table) == merge_by_rescanning(word, table)
+    assert merge_by_rank(word, table.rule()) == merge_by_rescanning(word, table)
 
 
 class CountingRanks(dict[int, int]):
     lookups = 0
 
-    def get(self, key: int, default: int = -1) -> int:  # type: ignore[override]
+    def get(self, key: int, default: Any = None) -> Any:
         self.lookups += 1
         return super().get(key, default)
 
@@ -64,7 +67,7 @@ def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: d
 
     def lookups(n: int) -> int:
         ranks = CountingRanks(table.rank_of)
-        merge_by_rank([id_of[letter] for letter in word * n], table._replace(rank_of=ranks))
+        merge_by_rank([id_of[letter] for letter in word * n], table._replace(rank_of=ranks).rule())
         return ranks.lookups
 
     once, twice = lookups(2_000), lookups(4_000)
@@ -75,6 +78,29 @@ def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: d
 def test_merges_go_by_rank_not_from_left_to_right(smollm2: Tokenizer, gpt2: Tokenizer) -> None:
     assert smollm2.encode("brutalist") == [1612, 316, 272, 363]
     assert gpt2.encode("brutalist") == [1671, 315, 49845]
+
+
+def test_a_word_that_is_a_token_needs_no_merges_where_the_vocabulary_says_so() -> None:
+    """Llama 3's vocabulary has words that its merges don't make. A control token or an unused one is no word."""
+    pieces = [*tiny_metadata()["tokenizer.ggml.tokens"], "xyz", "Ġxyz", "ctl", "unused"]
+    types = [*tiny_metadata()["tokenizer.ggml.token_type"], 1, 1, 3, 5]
+    xyz = len(pieces) - 4
+    letters = [*map(ord, "xyz")]
+    tokenizers = {
+        pre: load_tokenizer(tiny_metadata(pre=pre, tokens=pieces, token_type=types)) for pre in ("llama-bpe", "qwen2")
+    }
+    assert tokenizers["llama-bpe"].encode("xyz xyz") == [xyz, xyz + 1]
+    assert tokenizers["qwen2"].encode("xyz xyz") == [*letters, BYTE_TO_CHARACTER.index("Ġ"), *letters]
+    assert tokenizers["llama-bpe"].encode("xyzx") == [*letters, ord("x")]  # the whole word or nothing
+    for word in ("ctl", "unused"):
+        assert tokenizers["llama-bpe"].encode(word) == [*map(ord, word)]
+
+
+def test_which_vocabularies_begin_with_bos_where_the_file_says_nothing() -> None:
+    assert load_tokenizer(tiny_metadata(pre="llama-bpe", bos_token_id=259)).add_bos
+    assert not load_tokenizer(tiny_metadata(pre="llama-bpe", bos_token_id=259, add_bos_token=False)).add_bos
+    assert not load_tokenizer(tiny_metadata(pre="llama-bpe")).add_bos  # it has none
+    assert not load_tokenizer(tiny_metadata(pre="qwen2", bos_token_id=259)).add_bos
 
 
 def test_a_byte_without_token_is_refused_not_dropped(smollm2: Tokenizer) -> None:

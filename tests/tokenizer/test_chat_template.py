@@ -17,7 +17,7 @@ from template_bombs import BOMBS as GROWING
 from tokenizer_cases import template_cases
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
-from cutaway.tokenizer.chat_messages import mark_messages
+from cutaway.tokenizer.chat_messages import mark_messages, mark_variables
 from cutaway.tokenizer.chat_template import ChatTemplate
 from cutaway.tokenizer.provenance import Marks
 from cutaway.tokenizer.template_allowance import RenderLimits
@@ -63,6 +63,9 @@ def test_published_templates(case: dict[str, Any], marks: Marks) -> None:
     if case["name"] == "MadeAgents/Hammer2.1":  # it prints a list, which Python's Jinja writes in Python's way
         target = target.replace(json.dumps(variables["tools"]), str(variables["tools"]))
     assert render(case["chat_template"], marks, case["data"]["messages"], **variables) == target
+    own = {"add_generation_prompt", "bos_token", "eos_token"}
+    given = mark_variables({name: value for name, value in variables.items() if name not in own}, (), marks)
+    assert render(case["chat_template"], marks, case["data"]["messages"], **{**variables, **given}) == target
 
 
 contents = st.lists(

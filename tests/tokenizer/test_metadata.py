@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizer_cases import tiny_metadata
+from tokenizer_cases import spm_metadata, tiny_metadata
 
 from cutaway.errors import ModelFileError
 from cutaway.formats.cursor import Cursor
@@ -51,6 +51,11 @@ KEYS: dict[str, tuple[set[str], str]] = {  # by key: the kinds that are right, a
     "eos_token_id": (INTEGER, "an integer"),
     "eot_token_id": (INTEGER, "an integer"),
     "eom_token_id": (INTEGER, "an integer"),
+    "unknown_token_id": (INTEGER, "an integer"),
+}
+SPM_KEYS: dict[str, tuple[set[str], str]] = {
+    "scores": ({"integers", "floats"}, "an array of numbers"),
+    "add_space_prefix": (BOOLEAN, "true or false"),
 }
 
 
@@ -69,27 +74,31 @@ def full_name(key: str) -> str:
 
 
 def test_every_key_that_is_read_is_tried_below() -> None:
-    metadata = ReadKeys(tiny_metadata())
-    load_tokenizer(metadata)
-    assert metadata.keys_read == {full_name(key) for key in KEYS}
+    keys_read: set[str] = set()
+    for values in (tiny_metadata(), spm_metadata({"a": 0.0})):
+        metadata = ReadKeys(values)
+        load_tokenizer(metadata)
+        keys_read |= metadata.keys_read
+    assert keys_read == {full_name(key) for key in KEYS | SPM_KEYS}
 
 
 @pytest.mark.parametrize(
-    ("key", "kind"), [(key, kind) for key, (right, _) in KEYS.items() for kind in KINDS if kind not in right]
+    ("key", "kind"),
+    [(key, kind) for key, (right, _) in (KEYS | SPM_KEYS).items() for kind in KINDS if kind not in right],
 )
 def test_a_wrong_kind_is_named(key: str, kind: str) -> None:
     value = KINDS[kind]
     with pytest.raises(ModelFileError) as caught:
-        load_tokenizer(tiny_metadata(**{key: value}))
+        load_tokenizer(spm_metadata({"a": 0.0}, **{key: value}) if key in SPM_KEYS else tiny_metadata(**{key: value}))
     name = type(value.item() if isinstance(value, np.generic) else value).__name__
     message = str(caught.value)
     assert message.startswith(f"{full_name(key)} is {name} ")
-    assert f"; it must be {KEYS[key][1]}. " in message
+    assert f"; it must be {(KEYS | SPM_KEYS)[key][1]}. " in message
     assert message.endswith("Convert the model again, or use another file of it.")
     assert len(message) < 300
 
 
-@pytest.mark.parametrize("key", ["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"])
+@pytest.mark.parametrize("key", [key for key in KEYS if key.endswith("_token_id")])
 @pytest.mark.parametrize("value", [-1, 261, 2**64, np.int64(-5), np.uint64(2**63)])
 def test_an_id_outside_the_vocabulary_is_named(key: str, value: Any) -> None:
     with pytest.raises(ModelFileError, match=rf"{key} is {value}; the vocabulary has ids 0 to 260\. Convert"):

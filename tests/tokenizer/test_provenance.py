@@ -139,5 +139,5 @@ def test_control_tokens_that_json_would_escape_are_refused(token: str) -> None:
 
 
 def test_too_many_characters_are_refused() -> None:
-    with pytest.raises(ModelFileError, match=r"2100 different characters.* 2048"):
+    with pytest.raises(ModelFileError, match=r"2100 different characters.* 2047"):
         Marks([chr(0x4E00 + i) for i in range(2100)])

@@ -1,5 +1,7 @@
 """Special tokens in text: found where they may be, as text where not."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from tokenizer_cases import tiny_metadata
 
 from cutaway.errors import InvalidRequestError
 from cutaway.tokenizer import Tokenizer, load_tokenizer
-from cutaway.tokenizer.special import special_pattern, split_special
+from cutaway.tokenizer.special import SpecialTokens
 
 BYTES = 256 + 3  # ids below are bytes and merged pieces of the tiny vocabulary
 
@@ -35,12 +37,53 @@ def test_the_longest_token_wins() -> None:
     assert tokenizer.encode("<<a", parse_special=True) == [ord("<"), BYTES]
 
 
-@given(st.lists(st.sampled_from(["<a>", "<a", "b", "<", "[x]", "."])).map("".join))
-def test_runs_join_to_the_text(text: str) -> None:
-    runs = list(split_special(text, special_pattern(["<a>", "[x]", "."])))
-    assert "".join(run for run, _ in runs) == text
-    assert {run for run, is_special in runs if is_special} <= {"<a>", "[x]", "."}
-    assert not any(token in run for run, is_special in runs if not is_special for token in ("<a>", "[x]", "."))
+tokens = st.lists(st.text("<ab ", min_size=1, max_size=4), max_size=5)
+
+
+@given(tokens, tokens, st.lists(st.tuples(st.text("<ab ", max_size=6), st.booleans()), max_size=6))
+def test_equal_to_a_search_at_every_place(
+    control: list[str], user_defined: list[str], parts: list[tuple[str, bool]]
+) -> None:
+    """Text of some origins is marked: control tokens are not found in it, user-defined ones are."""
+    plain = "".join(text for text, _ in parts)
+    marked = "".join(
+        text.translate({ord(c): ord(c) + 0xD800 for c in "<ab "}) if user else text for text, user in parts
+    )
+    expected: list[tuple[str, bool]] = []
+    i = 0
+    while i < len(plain):
+        found = [text for text in control if marked.startswith(text, i)]
+        found += [text for text in user_defined if plain.startswith(text, i)]
+        if found:
+            expected.append((max(found, key=len), True))
+            i += len(expected[-1][0])
+            continue
+        if expected and not expected[-1][1]:
+            expected[-1] = (expected[-1][0] + plain[i], False)
+        else:
+            expected.append((plain[i], False))
+        i += 1
+    assert list(SpecialTokens(control, user_defined).split(marked, plain)) == expected
+
+
+class CountingText(str):
+    slices = 0
+
+    def __getitem__(self, index: Any) -> str:
+        type(self).slices += 1
+        return super().__getitem__(index)
+
+
+def test_thousands_of_special_tokens_cost_no_more_than_one() -> None:
+    """As Gemma's, which are looked for in every text of a chat."""
+    text = CountingText("<unused1 <unus <|x|> " * 100)
+
+    def slices(control: list[str]) -> int:
+        CountingText.slices = 0
+        assert [run for run, found in SpecialTokens(control, ()).split(text, text) if found] == ["<|x|>"] * 100
+        return CountingText.slices
+
+    assert slices(["<|x|>", *(f"<unused{n}>" for n in range(9_999))]) <= 5 * slices(["<|x|>", "<unused0>"])
 
 
 def test_one_bos() -> None:

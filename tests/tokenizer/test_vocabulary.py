@@ -14,8 +14,9 @@ TYPES = tiny_metadata()["tokenizer.ggml.token_type"]
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "tokenizer.ggml.model is None; supported tokenizers: gpt2"),
-        ({"model": "llama"}, "'llama'"),
+        ({"model": None}, "tokenizer.ggml.model is None; supported tokenizers: gpt2, llama"),
+        ({"model": "t5"}, "'t5'; supported tokenizers: gpt2, llama"),
+        ({"unknown_token_id": 261}, "unknown_token_id is 261"),
         ({"tokens": None}, "tokenizer.ggml.tokens is missing"),
         ({"tokens": []}, "empty"),
         ({"tokens": [*PIECES[:-1], "a"]}, "'a' twice, as ids 97 and 260"),
@@ -23,6 +24,7 @@ TYPES = tiny_metadata()["tokenizer.ggml.token_type"]
         ({"token_type": TYPES[:-1]}, "260 entries for 261 tokens"),
         ({"token_type": [*TYPES, 1]}, "262 entries for 261 tokens"),
         ({"tokens": [*PIECES[:-1], ""]}, "special token 260 .* is empty"),
+        ({"tokens": [*PIECES[:-1], "x" * 257]}, "special token 260 .* has 257 characters; it must have at most 256"),
         ({"eos_token_id": 261}, "eos_token_id is 261; the vocabulary has ids 0 to 260"),
         ({"eos_token_id": -1}, "eos_token_id is -1"),
         ({"eos_token_id": "2"}, "must be an integer"),

@@ -8,19 +8,19 @@ bytes.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
-from itertools import pairwise
 from typing import Any, NamedTuple
+
+import regex  # type: ignore[import-untyped]
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER, piece_bytes
+from cutaway.tokenizer.merge import DEAD, MergeRule, merge_by_rank
 from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_scalar, read_strings
-from cutaway.tokenizer.pretokenize import word_pattern
-from cutaway.tokenizer.vocabulary import Vocabulary
+from cutaway.tokenizer.pretokenize import pre_tokenizer
+from cutaway.tokenizer.vocabulary import NORMAL, Vocabulary
 
 CACHED_WORDS = 65_536
 CACHED_WORD_LENGTH = 64  # in characters: longer words are rare, and an unbounded word would make an unbounded cache
-DEAD = -1
 
 
 class MergeTable(NamedTuple):
@@ -31,6 +31,17 @@ class MergeTable(NamedTuple):
     vocabulary_size: int
     rank_of: Mapping[int, int]  # key of a pair → rank
     product: Sequence[int]  # rank → id of the merged piece
+
+    def rule(self) -> MergeRule:
+        """The rule for ``merge_by_rank``."""
+        size, rank_of, product = self
+        find = rank_of.get
+
+        def merge(left: int, right: int) -> tuple[int, int] | None:
+            rank = find(left * size + right)
+            return None if rank is None else (rank, product[rank])
+
+        return merge
 
 
 def read_merges(metadata: Mapping[str, Any], id_of: Mapping[str, int]) -> MergeTable:
@@ -66,51 +77,21 @@ def read_merges(metadata: Mapping[str, Any], id_of: Mapping[str, int]) -> MergeT
     return MergeTable(size, rank_of, product)
 
 
-def merge_by_rank(ids: Sequence[int], table: MergeTable) -> list[int]:
-    """Merge the neighbour pair of lowest rank, the leftmost first, until no pair has a rank: O(n log n).
-
-    The pieces form a doubly linked list over their first positions; a heap holds (rank, position) of
-    candidate pairs. A rank names one pair, so a candidate is stale exactly if ``rank_at`` of its position has
-    changed.
-    """
-    size, rank_of, product = table
-    n = len(ids)
-    piece = list(ids)
-    following = list(range(1, n + 1))
-    preceding = list(range(-1, n - 1))
-    rank_at = [rank_of.get(left * size + right, DEAD) for left, right in pairwise(ids)]
-    rank_at.append(DEAD)  # the last piece has no right neighbour
-    heap = [rank * n + i for i, rank in enumerate(rank_at) if rank != DEAD]  # one integer orders by (rank, position)
-    heapify(heap)
-    while heap:
-        rank, i = divmod(heappop(heap), n)
-        if rank_at[i] != rank:
-            continue
-        j = following[i]
-        k = following[j]
-        piece[i] = product[rank]
-        piece[j] = rank_at[j] = rank_at[i] = DEAD
-        following[i] = k
-        if k < n:
-            preceding[k] = i
-            rank_at[i] = right_rank = rank_of.get(piece[i] * size + piece[k], DEAD)
-            if right_rank != DEAD:
-                heappush(heap, right_rank * n + i)
-        h = preceding[i]
-        if h >= 0:
-            rank_at[h] = left_rank = rank_of.get(piece[h] * size + piece[i], DEAD)
-            if left_rank != DEAD:
-                heappush(heap, left_rank * n + h)
-    return [token_id for token_id in piece if token_id != DEAD]
-
-
 class ByteLevelBPE:
-    """The text model of GPT-2, SmolLM2 and their kin."""
+    """The text model of GPT-2, SmolLM2, Llama 3, Qwen and their kin."""
+
+    adds_space = False
 
     def __init__(self, vocabulary: Vocabulary, merges: MergeTable, pre: str | None) -> None:
+        known = pre_tokenizer(pre)
+        self.begins_with_bos = known.begins_with_bos
         self._pieces = vocabulary.pieces
-        self._merges = merges
-        self._words = word_pattern(pre)
+        self._rule = merges.rule()
+        self._words = regex.compile(known.pattern)
+        # Words that are tokens as they are, in the byte alphabet, where the vocabulary says so.
+        self._whole_words = (
+            {vocabulary.pieces[i]: i for i in vocabulary.of_type(NORMAL)} if known.ignores_merges else {}
+        )
         # The id of each byte; some vocabularies lack bytes that their training text never had.
         self._byte_ids = [vocabulary.id_of.get(character, DEAD) for character in BYTE_TO_CHARACTER]
         self._encode_short_word = lru_cache(maxsize=CACHED_WORDS)(self._encode_word)
@@ -131,15 +112,20 @@ class ByteLevelBPE:
         return piece_bytes(self._pieces[token_id])
 
     def _encode_word(self, word: str) -> list[int]:
-        ids = [self._byte_ids[byte] for byte in word.encode("utf-8")]
+        data = word.encode("utf-8")
+        if self._whole_words:
+            whole = self._whole_words.get("".join(BYTE_TO_CHARACTER[byte] for byte in data))
+            if whole is not None:
+                return [whole]
+        ids = [self._byte_ids[byte] for byte in data]
         if DEAD in ids:
-            byte = word.encode("utf-8")[ids.index(DEAD)]
+            byte = data[ids.index(DEAD)]
             raise InvalidRequestError(
                 f"text has the byte 0x{byte:02X} (in {word[:40]!r}), for which this vocabulary has no token; "
                 "remove the character",
                 field="text",
             )
-        return merge_by_rank(ids, self._merges)
+        return merge_by_rank(ids, self._rule)
 
 
 def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> ByteLevelBPE:

@@ -26,8 +26,8 @@ class ChatTemplate:
     Args:
         source: Jinja source from the model file.
         marks: how user text is marked.
-        limits: what one rendering may use; 64 units of material for each character of the messages come on
-            top.
+        limits: what one rendering may use; 64 units of material for each character of the messages and variables
+            come on top.
 
     Raises:
         ModelFileError: the source is too long or not valid.
@@ -59,7 +59,7 @@ class ChatTemplate:
 
         Args:
             messages: as ``mark_messages`` returns them.
-            variables: what else the template may read: ``add_generation_prompt``, ``bos_token``, …
+            variables: what else the template may read: ``tools``, ``bos_token``, …
 
         Raises:
             ModelFileError: the template breaks out of the sandbox or uses too much time or memory.
@@ -67,7 +67,8 @@ class ChatTemplate:
         """
         per_character = 64
         limits = RenderLimits(
-            material=self._limits.material + per_character * _size(messages), seconds=self._limits.seconds
+            material=self._limits.material + per_character * (_size(messages) + _size(variables)),
+            seconds=self._limits.seconds,
         )
         sandbox = TemplateSandbox(self._marks, limits)
 
@@ -85,7 +86,7 @@ class ChatTemplate:
         functions = {"raise_exception": raise_exception, "strftime_now": strftime_now}
         template = Template.from_code(sandbox, self._code, {**sandbox.globals, **functions})
         try:
-            return "".join(template.generate(messages=messages, **variables))
+            return "".join(template.generate({**variables, "messages": messages}))
         except CutawayError:
             raise
         except (SecurityError, OverflowError, RecursionError, MemoryError) as error:

@@ -65,6 +65,24 @@ def read_integers(metadata: Mapping[str, Any], key: str) -> npt.NDArray[np.int64
     raise _wrong_kind(key, value, "an array of integers")
 
 
+def read_floats(metadata: Mapping[str, Any], key: str) -> npt.NDArray[np.float64]:
+    """An array of numbers, ``[n] float64``.
+
+    Raises:
+        ModelFileError: the key is missing or its value is no array of numbers.
+    """
+    value = metadata.get(key)
+    if value is None:
+        raise ModelFileError(f"{key} is missing from the model file; the tokenizer needs it. {CONVERT_AGAIN}")
+    numbers = isinstance(value, (list, tuple)) and all(type(item) in (int, float) for item in value)
+    if numbers or (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf"):
+        try:
+            return np.asarray(value, np.float64)
+        except OverflowError:
+            pass
+    raise _wrong_kind(key, value, "an array of numbers")
+
+
 def _wrong_kind(key: str, value: object, wanted: str) -> ModelFileError:
     value = value.item() if isinstance(value, np.generic) else value
     shown = ascii(value) if isinstance(value, (str, int, float)) else f"of {_length(value)} elements"
@@ -73,4 +91,4 @@ def _wrong_kind(key: str, value: object, wanted: str) -> ModelFileError:
 
 
 def _length(value: object) -> int:
-    return len(value) if hasattr(value, "__len__") else 1
+    return value.size if isinstance(value, np.ndarray) else len(value) if hasattr(value, "__len__") else 1

@@ -1,12 +1,14 @@
 """Pre-tokenization: text is cut into words by a regular expression, and no token ever crosses the edge of a
 word.
 
-In: the name in a file's ``tokenizer.ggml.pre`` and text. Out: words whose concatenation is the text.
+In: the name in a file's ``tokenizer.ggml.pre``. Out: a pattern for the ``regex`` package; its matches are the words,
+which join to the text.
 """
 
 import warnings
-
-import regex  # type: ignore[import-untyped]
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from cutaway.errors import ModelFileError
 
@@ -19,14 +21,46 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 # end.
 SMOLLM = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 
-PATTERNS: dict[str, str] = {"gpt-2": GPT2, "smollm": SMOLLM}
+# Qwen 2: contractions in either case, words with any one character before them that is neither letter, digit nor
+# line end, single digits, punctuation with the line ends behind it, line ends with the white space before them.
+# Source: the tokenizer.json of the Qwen 2 release. Its tokenizer also composes characters first (normal form C);
+# that is not done here, so that decoding gives the text that was encoded.
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Llama 3: the same with up to three digits. Source: the tokenizer.json of the Llama 3 release.
+LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 
-def word_pattern(name: str | None) -> "regex.Pattern[str]":
-    """The pattern whose matches are the words, by the name that the model file gives.
+class PreTokenizer(NamedTuple):
+    """What a name in ``tokenizer.ggml.pre`` means.
+
+    ``pattern``: its matches are the words. ``ignores_merges``: a word that is a token is this token, whatever
+    merges would make of it. ``begins_with_bos``: whether text begins with BOS where the file doesn't say.
+    """
+
+    pattern: str
+    ignores_merges: bool = False
+    begins_with_bos: bool = False
+
+
+PRE_TOKENIZERS: Mapping[str, PreTokenizer] = MappingProxyType(
+    {
+        "gpt-2": PreTokenizer(GPT2),
+        "smollm": PreTokenizer(SMOLLM),
+        "qwen2": PreTokenizer(QWEN2),
+        "llama-bpe": PreTokenizer(LLAMA3, ignores_merges=True, begins_with_bos=True),
+    }
+)
+
+
+def pre_tokenizer(name: str | None) -> PreTokenizer:
+    """The pre-tokenizer by the name that the model file gives.
 
     Raises:
-        ModelFileError: the name is not one of ``PATTERNS``.
+        ModelFileError: the name is not one of ``PRE_TOKENIZERS``.
     """
     if name is None:
         warnings.warn(
@@ -35,9 +69,9 @@ def word_pattern(name: str | None) -> "regex.Pattern[str]":
             stacklevel=3,
         )
         name = "gpt-2"
-    if name not in PATTERNS:
+    if name not in PRE_TOKENIZERS:
         raise ModelFileError(
-            f"tokenizer.ggml.pre is {name!r}; known pre-tokenizers: {', '.join(sorted(PATTERNS))}. "
+            f"tokenizer.ggml.pre is {name!r}; known pre-tokenizers: {', '.join(sorted(PRE_TOKENIZERS))}. "
             "Use a model with one of these."
         )
-    return regex.compile(PATTERNS[name])
+    return PRE_TOKENIZERS[name]

@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from cutaway.errors import ModelFileError
 
-FIRST_MARK, LAST_MARK = 0xD800, 0xDFFF
+FIRST_MARK, LAST_MARK = 0xD800, 0xDFFE
+END_MARK = "\udfff"  # stands for no character, but for the end of a text that is to be continued
 CHARACTERS_THAT_JSON_ESCAPES = frozenset('"\\') | {chr(code) for code in range(0x20)}
 
 
@@ -55,10 +56,6 @@ class Marks:
     def unmark(self, text: str) -> str:
         """The text with characters in place of marks."""
         return str.__str__(text) if text.isascii() else text.translate(self._to_plain)
-
-    def either_form(self, character: str) -> str:
-        """The character and, if it has one, its mark."""
-        return character + chr(self._to_mark.get(ord(character), ord(character)))
 
 
 class MarkedText(str):

@@ -5,25 +5,40 @@ In: a model file's metadata, then text, messages or ids. Out: ids or text.
 """
 
 import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence, Sized
+from functools import cached_property, lru_cache
+from itertools import chain
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.tokenizer.bpe import load_byte_level_bpe
-from cutaway.tokenizer.chat_messages import mark_messages
+from cutaway.tokenizer.chat_messages import check_kind, cut_open, leave_open, mark_messages, mark_tools, mark_variables
 from cutaway.tokenizer.chat_template import ChatTemplate
-from cutaway.tokenizer.detokenize import StreamingDetokenizer, readable
+from cutaway.tokenizer.detokenize import StreamingDetokenizer, readable, unfinished_tail
 from cutaway.tokenizer.legal_text import check_legal
 from cutaway.tokenizer.metadata import read_scalar
 from cutaway.tokenizer.provenance import Marks
-from cutaway.tokenizer.special import special_pattern, split_special
+from cutaway.tokenizer.sentencepiece import load_sentencepiece_bpe
+from cutaway.tokenizer.special import SpecialTokens
+from cutaway.tokenizer.template_allowance import UNSOUND
 from cutaway.tokenizer.vocabulary import Vocabulary, read_vocabulary
+
+COMPILED_TEMPLATES = 8  # kept of a tokenizer: the model's own, and those that requests bring
 
 
 class TextModel(Protocol):
     """What a tokenizer family provides: text without special tokens ↔ ids."""
+
+    @property
+    def adds_space(self) -> bool:
+        """Whether ``encode`` puts a space before the text, which decoding must take away again."""
+        ...
+
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether text begins with BOS where the model file doesn't say."""
+        ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -31,7 +46,9 @@ class TextModel(Protocol):
 
 
 # The value of tokenizer.ggml.model → how the family's text model is built.
-FAMILIES: dict[str, Callable[[Mapping[str, Any], Vocabulary], TextModel]] = {"gpt2": load_byte_level_bpe}
+FAMILIES: Mapping[str, Callable[[Mapping[str, Any], Vocabulary], TextModel]] = MappingProxyType(
+    {"gpt2": load_byte_level_bpe, "llama": load_sentencepiece_bpe}
+)
 
 
 class Tokenizer:
@@ -41,12 +58,14 @@ class Tokenizer:
         self.vocab_size = len(vocabulary.pieces)
         self.bos_id = vocabulary.bos_id
         self.eos_ids = vocabulary.eos_ids
-        self.add_bos = vocabulary.add_bos
+        wants_bos = model.begins_with_bos and vocabulary.bos_id is not None
+        self.add_bos = wants_bos if vocabulary.add_bos is None else vocabulary.add_bos
         self.chat_template = chat_template
         self._vocabulary = vocabulary
         self._model = model
-        self._user_defined = special_pattern(vocabulary.user_defined)
-        self._all_special = special_pattern([*vocabulary.user_defined, *vocabulary.control])
+        self._user_defined = SpecialTokens((), vocabulary.user_defined)
+        self._all_special = SpecialTokens(vocabulary.control, vocabulary.user_defined)
+        self._compiled_template = lru_cache(COMPILED_TEMPLATES)(lambda source: ChatTemplate(source, self._marks))
 
     # -- to ids
 
@@ -65,7 +84,7 @@ class Tokenizer:
                 is none.
         """
         check_legal(text, "text")
-        ids = self._encode_pieces(text, self._all_special if parse_special else self._user_defined)
+        ids = self._encode_pieces(text, text, self._all_special if parse_special else self._user_defined)
         if not (self.add_bos if add_bos is None else add_bos):
             return ids
         if self.bos_id is None:
@@ -74,28 +93,65 @@ class Tokenizer:
             )
         return ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Chat messages to ids through the model's chat template, which also decides on BOS.
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Chat messages to ids through the chat template, which also decides on BOS.
 
-        Only text that the template itself wrote becomes control tokens; every string in ``messages`` is user
-        text, except for a role of the protocol. For messages without the spelling of control tokens the ids
-        are those of the rendered text, encoded with ``parse_special``.
+        Only text that the template itself wrote becomes control tokens; every string in ``messages``, ``tools`` and
+        ``chat_template_kwargs`` is user text, except for a role of the protocol. For strings without the spelling of
+        control tokens the ids are those of the rendered text, encoded with ``parse_special``.
+
+        Args:
+            messages: mappings with ``role`` and ``content``.
+            add_generation_prompt: end with the beginning of an answer; None: unless the final message is continued.
+            continue_final_message: end within the final message, behind its text as it was given.
+            tools: definitions of tools, for templates that print them.
+            chat_template: Jinja source in place of the model's own.
+            chat_template_kwargs: what else the template may read, as ``{"enable_thinking": False}``.
 
         Raises:
-            InvalidRequestError: no template, no messages, or messages that the template refuses.
-            ModelFileError: the template is not valid, leaves the sandbox, or takes too much time or memory.
+            InvalidRequestError: no template, no messages, messages that the template refuses, or a ``chat_template``
+                that is not valid.
+            ModelFileError: the model's template is not valid, leaves the sandbox, or takes too much time or memory.
         """
+        check_kind("add_generation_prompt", add_generation_prompt, bool | None, "true or false")
+        check_kind("continue_final_message", continue_final_message, bool, "true or false")
+        check_kind("messages", messages, Sized, "a list of messages")
         if not messages:
             raise InvalidRequestError("messages is empty; a chat needs at least one message", field="messages")
-        marks, template, specials = self._chat
+        if add_generation_prompt and continue_final_message:
+            raise InvalidRequestError(
+                "add_generation_prompt and continue_final_message are both true; a prompt ends in one way. Leave one "
+                "out.",
+                field="continue_final_message",
+            )
+        marks = self._marks
+        marked = mark_messages(messages, marks)
+        if continue_final_message:
+            leave_open(marked, marks)
         variables = {
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": not continue_final_message
+            if add_generation_prompt is None
+            else add_generation_prompt,
+            "tools": None if tools is None else mark_tools(tools, marks),
             "bos_token": self._token_text(self.bos_id),
             "eos_token": self._token_text(self._vocabulary.eos_id),
         }
-        rendered = template.render(mark_messages(messages, marks), variables)
-        check_legal(marks.unmark(rendered), "messages")
-        return self._encode_pieces(rendered, specials, marks.unmark)
+        variables |= mark_variables(chat_template_kwargs or {}, {"messages", *variables}, marks)
+        rendered = self._render(chat_template, marked, variables)
+        if continue_final_message:
+            rendered = cut_open(rendered)
+        plain = marks.unmark(rendered)
+        check_legal(plain, "messages")
+        return self._encode_pieces(rendered, plain, self._all_special)
 
     # -- to text
 
@@ -106,11 +162,26 @@ class Tokenizer:
             InvalidRequestError: an id outside the vocabulary.
         """
         data = b"".join(self._text_bytes(token_id, skip_special) for token_id in ids)
+        if self._model.adds_space:
+            data = data.removeprefix(b" ")
         return data.decode("utf-8", errors="replace")
 
-    def detokenizer(self, *, skip_special: bool = True) -> StreamingDetokenizer:
-        """A detokenizer whose pieces join to ``decode`` of all ids."""
-        return StreamingDetokenizer(lambda token_id: self._text_bytes(token_id, skip_special))
+    def detokenizer(self, *, prompt_ids: Sequence[int] = (), skip_special: bool = True) -> StreamingDetokenizer:
+        """A detokenizer for ids that continue a prompt; its pieces join to ``decode`` of all ids.
+
+        With a prompt, they join to what the ids add to the prompt's text: a character that the prompt left
+        unfinished, if the first ids finish it, and a leading space, which is the space between two words then.
+
+        Raises:
+            InvalidRequestError: an id of the prompt outside the vocabulary, as far as the end of the prompt is read.
+        """
+        pieces = filter(None, (self._text_bytes(token_id, skip_special) for token_id in reversed(prompt_ids)))
+        last = next(pieces, b"")
+        return StreamingDetokenizer(
+            lambda token_id: self._text_bytes(token_id, skip_special),
+            drop_space=self._model.adds_space and not last,
+            prompt_tail=unfinished_tail(chain([last], pieces)),
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; for a special token its spelling.
@@ -134,35 +205,34 @@ class Tokenizer:
     # -- inside
 
     @cached_property
-    def _chat(self) -> tuple[Marks, ChatTemplate, "re.Pattern[str] | None"]:
-        """What chats need, built for the first one.
+    def _marks(self) -> Marks:
+        """The marks of user text, made for the first chat."""
+        return Marks(self._vocabulary.control)
 
-        In rendered text a control token is found as it is spelled, which marks make impossible for user text;
-        a user-defined token is found in user text, too, so each of its characters may be a mark.
-        """
+    def _render(self, source: str | None, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+        """The messages as text, by the template from a request, else by the model's."""
+        if source is not None:
+            if not isinstance(source, str):
+                raise InvalidRequestError(
+                    f"chat_template is {type(source).__name__}; it must be Jinja source, a text", field="chat_template"
+                )
+            check_legal(source, "chat_template")
+            try:
+                return self._compiled_template(source).render(messages, variables)
+            except ModelFileError as error:
+                sound = str(error).replace(UNSOUND, "give another template, or none for the model's own")
+                raise InvalidRequestError(sound, field="chat_template") from error
         if self.chat_template is None:
             raise InvalidRequestError(
                 "this model's file has no chat template, so it takes no messages; pass plain text (encode), "
-                "or give load_tokenizer metadata with a Jinja template as 'tokenizer.chat_template'",
+                "or give a Jinja template (chat_template)",
                 field="messages",
             )
-        vocabulary = self._vocabulary
-        marks = Marks(vocabulary.control)
+        return self._compiled_template(self.chat_template).render(messages, variables)
 
-        def expression(text: str) -> str:
-            if text in vocabulary.control:
-                return re.escape(text)
-            return "".join(f"[{re.escape(marks.either_form(character))}]" for character in text)
-
-        specials = special_pattern([*vocabulary.user_defined, *vocabulary.control], expression)
-        return marks, ChatTemplate(self.chat_template, marks), specials
-
-    def _encode_pieces(
-        self, text: str, specials: "re.Pattern[str] | None", unmark: Callable[[str], str] = str
-    ) -> list[int]:
+    def _encode_pieces(self, marked: str, plain: str, specials: SpecialTokens) -> list[int]:
         ids: list[int] = []
-        for run, is_special in split_special(text, specials):
-            run = unmark(run)
+        for run, is_special in specials.split(marked, plain):
             if is_special:
                 ids.append(self._vocabulary.id_of[run])
             else:
@@ -173,7 +243,13 @@ class Tokenizer:
         return b"" if skip_special and self.is_special(token_id) else self.token_bytes(token_id)
 
     def _checked(self, token_id: int) -> int:
-        index = operator.index(token_id)
+        try:
+            index = operator.index(token_id)
+        except TypeError:
+            raise InvalidRequestError(
+                f"a token id is {type(token_id).__name__}; it must be an integer from 0 to {self.vocab_size - 1}",
+                field="ids",
+            ) from None
         if not 0 <= index < self.vocab_size:
             raise InvalidRequestError(
                 f"token id {index} is outside the vocabulary; ids are 0 to {self.vocab_size - 1}", field="ids"
@@ -194,7 +270,7 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         ModelFileError: the vocabulary is missing, inconsistent, or of a family that is not supported.
     """
     family = read_scalar(metadata, "tokenizer.ggml.model", str)
-    if family not in FAMILIES:
+    if family is None or family not in FAMILIES:
         raise ModelFileError(
             f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}. "
             "Use a model with one of these."

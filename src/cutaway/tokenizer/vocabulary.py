@@ -11,11 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cutaway.errors import ModelFileError
 from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_integers, read_scalar, read_strings
 
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # values of tokenizer.ggml.token_type that concern text
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # values of tokenizer.ggml.token_type
 
 # Files often declare one end-of-sequence id where the model was trained to end its turn with another token.
 END_OF_TURN_NAMES = (
@@ -34,10 +35,14 @@ END_OF_TURN_NAMES = (
 )
 
 
+LONGEST_SPECIAL = 256
+"""Characters of a special token: at each place of a text, every length that there is of them may have to be tried."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """The pieces by id and the ids with a role: ``eos_id`` as the file declares it, ``eos_ids`` all that end
-    a turn.
+    """The pieces by id, their types ``[V] int64``, and the ids with a role: ``eos_id`` as the file declares it,
+    ``eos_ids`` all that end a turn. ``add_bos`` is None where the file doesn't say.
 
     ``control`` and ``user_defined`` map the text of special tokens to their ids. Control tokens (and the
     unknown token) steer the model and are never text; user-defined tokens are text that the vocabulary keeps
@@ -45,13 +50,20 @@ class Vocabulary:
     """
 
     pieces: list[str]
+    types: npt.NDArray[np.int64]
     id_of: dict[str, int]
     control: dict[str, int]
     user_defined: dict[str, int]
     bos_id: int | None
     eos_id: int | None
     eos_ids: frozenset[int]
-    add_bos: bool
+    unknown_id: int | None
+    add_bos: bool | None
+
+    def of_type(self, kind: int) -> list[int]:
+        """The ids of this type, in order."""
+        ids: list[int] = np.flatnonzero(self.types == kind).tolist()
+        return ids
 
     @cached_property
     def control_ids(self) -> frozenset[int]:
@@ -67,7 +79,8 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Read and check the vocabulary of a model file.
 
     Raises:
-        ModelFileError: pieces are missing or doubled, the types don't match them, or an id lies outside.
+        ModelFileError: pieces are missing or doubled, special tokens empty or too long, the types don't match them, or
+            an id lies outside.
     """
     pieces = read_strings(metadata, "tokenizer.ggml.tokens")
     if not pieces:
@@ -79,7 +92,9 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
             f"tokenizer.ggml.tokens has {pieces[doubled]!r} twice, as ids {doubled} and "
             f"{id_of[pieces[doubled]]}; every token must be unique. {CONVERT_AGAIN}"
         )
-    control, user_defined = _special_tokens(metadata, pieces)
+    types = _read_types(metadata, len(pieces))
+    control = _special_tokens(pieces, (types == CONTROL) | (types == UNKNOWN))
+    user_defined = _special_tokens(pieces, types == USER_DEFINED)
 
     def read_id(role: str) -> int | None:
         return _read_id(metadata, f"tokenizer.ggml.{role}_token_id", len(pieces))
@@ -88,7 +103,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     eos_id = read_id("eos")
     declared = {eos_id, read_id("eot"), read_id("eom")}
     by_name = {control.get(name) for name in END_OF_TURN_NAMES}
-    add_bos = read_scalar(metadata, "tokenizer.ggml.add_bos_token", bool) or False
+    add_bos = read_scalar(metadata, "tokenizer.ggml.add_bos_token", bool)
     if add_bos and bos_id is None:
         raise ModelFileError(
             "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing; text that begins with "
@@ -96,37 +111,47 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         )
     return Vocabulary(
         pieces=pieces,
+        types=types,
         id_of=id_of,
         control=control,
         user_defined=user_defined,
         bos_id=bos_id,
         eos_id=eos_id,
         eos_ids=frozenset(token_id for token_id in declared | by_name if token_id is not None),
+        unknown_id=read_id("unknown"),
         add_bos=add_bos,
     )
 
 
-def _special_tokens(metadata: Mapping[str, Any], pieces: list[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """The control tokens and the user-defined tokens, text → id."""
+def _read_types(metadata: Mapping[str, Any], vocabulary_size: int) -> npt.NDArray[np.int64]:
     types = read_integers(metadata, "tokenizer.ggml.token_type")
     if types is None:
         raise ModelFileError(
             f"tokenizer.ggml.token_type is missing; without it control tokens can't be told from text. {CONVERT_AGAIN}"
         )
-    if types.shape != (len(pieces),):
+    if types.shape != (vocabulary_size,):
         raise ModelFileError(
-            f"tokenizer.ggml.token_type has {types.size} entries for {len(pieces)} tokens; there must be one for "
+            f"tokenizer.ggml.token_type has {types.size} entries for {vocabulary_size} tokens; there must be one for "
             f"each. {CONVERT_AGAIN}"
         )
-    of_control = np.flatnonzero((types == CONTROL) | (types == UNKNOWN)).tolist()
-    of_user = np.flatnonzero(types == USER_DEFINED).tolist()
-    for token_id in (*of_control, *of_user):
+    return types
+
+
+def _special_tokens(pieces: list[str], chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """The chosen tokens, text → id."""
+    ids: list[int] = np.flatnonzero(chosen).tolist()
+    for token_id in ids:
         if not pieces[token_id]:
             raise ModelFileError(
                 f"special token {token_id} in tokenizer.ggml.tokens is empty; it can't be found in text. "
                 f"{CONVERT_AGAIN}"
             )
-    return {pieces[i]: i for i in of_control}, {pieces[i]: i for i in of_user}
+        if len(pieces[token_id]) > LONGEST_SPECIAL:
+            raise ModelFileError(
+                f"special token {token_id} in tokenizer.ggml.tokens has {len(pieces[token_id])} characters; it must "
+                f"have at most {LONGEST_SPECIAL}. {CONVERT_AGAIN}"
+            )
+    return {pieces[token_id]: token_id for token_id in ids}
 
 
 def _read_id(metadata: Mapping[str, Any], key: str, vocabulary_size: int) -> int | None:
