@@ -1,5 +1,9 @@
 """Sampling in Python integers and NumPy float64: slow, obvious, and sharing no code with the compiled steps."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -73,5 +77,75 @@ def min_p(probabilities: Array, p: float) -> Array:
 
 
 def filtered(logits: npt.ArrayLike, temperature: float, k: int, p: float, m: float) -> Array:
-    """The distribution that is drawn from."""
+    """The distribution that is drawn from, of logits that are adjusted."""
     return min_p(top_p(top_k(softmax(logits, temperature), k), p), m)
+
+
+def logit_bias(logits: Array, biases: Mapping[int, float]) -> Array:
+    result = logits.copy()
+    for token, bias in biases.items():
+        result[token] += bias
+    return result
+
+
+def masks(logits: Array, allowed: Iterable[int] | None, forbidden: Iterable[int]) -> Array:
+    kept = set(range(logits.size)) if allowed is None else set(allowed)
+    kept -= set(forbidden)
+    return np.array([value if token in kept else -np.inf for token, value in enumerate(logits)])
+
+
+def repetition_penalty(logits: Array, penalty: float, prompt: Iterable[int], output: Iterable[int]) -> Array:
+    result = logits.copy()
+    for token in {*prompt, *output}:
+        result[token] = logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
+    return result
+
+
+def count_penalties(logits: Array, presence: float, frequency: float, output: Iterable[int]) -> Array:
+    result = logits.copy()
+    for token, count in Counter(output).items():
+        result[token] -= count * frequency + presence
+    return result
+
+
+class Asked(NamedTuple):
+    """All that the steps depend on."""
+
+    bias: Mapping[int, float] = {}
+    allowed: Sequence[int] | None = None
+    forbidden: Sequence[int] = ()
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    temperature: float = 1.0
+    k: int = 0
+    p: float = 1.0
+    m: float = 0.0
+    prompt: Sequence[int] = ()
+    output: Sequence[int] = ()
+
+
+ORDER = ("logit_bias", "masks", "repetition", "counts", "temperature", "top_k", "top_p", "min_p")
+"""The declared order; the penalties are two of its steps."""
+STEPS: dict[
+    str, Callable[[Array, Asked], Array]
+] = {  # of logits, -∞ for what is dropped, so that any order is possible
+    "logit_bias": lambda x, a: logit_bias(x, a.bias),
+    "masks": lambda x, a: masks(x, a.allowed, a.forbidden),
+    "repetition": lambda x, a: repetition_penalty(x, a.repetition, a.prompt, a.output),
+    "counts": lambda x, a: count_penalties(x, a.presence, a.frequency, a.output),
+    "temperature": lambda x, a: x / a.temperature,
+    "top_k": lambda x, a: where_kept(x, top_k(softmax(x), a.k)),
+    "top_p": lambda x, a: where_kept(x, top_p(softmax(x), a.p)),
+    "min_p": lambda x, a: where_kept(x, min_p(softmax(x), a.m)),
+}
+
+
+def where_kept(logits: Array, probabilities: Array) -> Array:
+    return np.where(probabilities > 0, logits, -np.inf)
+
+
+def trace(logits: npt.ArrayLike, asked: Asked, order: Sequence[str] = ORDER) -> dict[str, Array]:
+    """The logits after each step, by its name, in that order."""
+    row = np.array(logits, np.float64)
+    return {name: (row := STEPS[name](row, asked)) for name in order}

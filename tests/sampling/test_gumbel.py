@@ -2,6 +2,7 @@
 
 import numba
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling_oracle import gumbel as oracle
@@ -10,6 +11,7 @@ from sampling_oracle import noise_word
 from cutaway.ops.simd import load, load_int, store, sub
 from cutaway.sampling.gumbel import LARGEST_NOISE, draw, gumbel
 from cutaway.sampling.philox import noise_words
+from cutaway.sampling.sampler import NoiseKey, noise_row
 
 
 @numba.njit
@@ -96,6 +98,20 @@ def test_a_token_that_wins_among_all_wins_among_some(seed: int, data: st.DataObj
     wider = np.full(1024, np.inf, np.float32)
     wider[: fewer.size] = fewer
     assert draw(fewer, seed, 0, 7) == draw(wider, seed, 0, 7) == winner
+
+
+@pytest.mark.parametrize("V", [1, 64, 65, 1000])
+@pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63)])
+def test_the_noise_to_look_at_is_the_one_that_is_drawn_with(V: int, seed: int) -> None:
+    distances = np.full(-(-V // 64) * 64, np.inf, np.float32)
+    distances[:V] = np.random.default_rng(V).exponential(2.0, V)
+    for position in (0, 7, 2**31 - 1):
+        noise = noise_row(NoiseKey(seed, 3, position), V)
+        assert noise.shape == (V,)
+        scores = np.empty(distances.size, np.float32)
+        _scores(distances, seed, 3, position, scores)
+        assert (noise - distances[:V]).tobytes() == scores[:V].tobytes()
+        assert draw(distances, seed, 3, position) == (noise - distances[:V]).argmax()
 
 
 def test_passing_over_hopeless_tokens_changes_nothing() -> None:

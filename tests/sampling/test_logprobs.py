@@ -6,9 +6,10 @@ import sampling_oracle as oracle
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.errors import ComputationError
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
-from cutaway.sampling.sampler import NoiseKey, SampleResult, sample_row
+from cutaway.sampling.sampler import NoiseKey, SampleResult, sample_row, score_row
 
 
 def sampled(logits: np.ndarray, position: int = 0, **params: object) -> SampleResult:
@@ -23,6 +24,7 @@ def test_logprobs_are_the_models_own_whatever_the_steps(params: dict[str, float]
     assert [token for token, _ in result.top_logprobs] == [0, 1, 2, 3]
     np.testing.assert_allclose([value for _, value in result.top_logprobs], expected, atol=1e-6)
     assert result.logprob == dict(result.top_logprobs)[result.token_id]
+    assert result.rank == result.token_id + 1
 
 
 def test_the_likeliest_are_listed_and_not_the_first_ids() -> None:
@@ -32,7 +34,7 @@ def test_the_likeliest_are_listed_and_not_the_first_ids() -> None:
 
 def test_none_and_zero() -> None:
     logits = np.array([3, 2, 1, 0], np.float32)
-    assert sampled(logits) == (sampled(logits).token_id, None, ())
+    assert sampled(logits) == (sampled(logits).token_id, None, (), None)
     alone = sampled(logits, logprobs=0)
     assert alone.top_logprobs == ()
     assert alone.logprob == sampled(logits, logprobs=4).logprob
@@ -67,6 +69,60 @@ def test_any_row(V: int, count: int, scale: float, masked: bool, seed: int) -> N
     for token, value in result.top_logprobs:
         assert value <= 0
         assert abs(value - expected[token]) <= tolerance[token]
+    assert result.rank == 1 + sum(1 for logit in logits if logit > logits[result.token_id])
+    for token in {*ids, 0, V - 1, int(rng.integers(V))}:
+        scored = score_row(logits, token, count, SamplerScratch.allocate(V))
+        assert scored.top_logprobs == result.top_logprobs
+        assert scored.token_id == token
+        assert scored.rank == 1 + sum(1 for logit in logits if logit > logits[token])
+        assert scored.logprob == dict(result.top_logprobs).get(token, scored.logprob)
+        assert scored.logprob == pytest.approx(expected[token], abs=1e-6, rel=1e-6)
+
+
+def test_a_given_token_is_scored_as_if_it_had_been_drawn() -> None:
+    logits = (np.random.default_rng(5).standard_normal(3001) * 4).astype(np.float32)
+    scratch = SamplerScratch.allocate(logits.size)
+    tokens = set()
+    for position in range(100):
+        drawn = sample_row(logits, SamplingParams(logprobs=2, temperature=3), NoiseKey(1, 0, position), scratch)
+        assert score_row(logits, drawn.token_id, 2, scratch) == drawn
+        tokens.add(drawn.token_id)
+    assert len(tokens) > 50
+
+
+def test_all_of_a_row_scored_sums_to_one() -> None:
+    logits = (np.random.default_rng(6).standard_normal(1501) * 3).astype(np.float32)
+    scratch = SamplerScratch.allocate(logits.size)
+    scores = [score_row(logits, token, 0, scratch) for token in range(logits.size)]
+    assert np.exp(np.array([each.logprob for each in scores])).sum() == pytest.approx(1, abs=2e-6)
+    assert sorted(each.rank for each in scores) == list(range(1, logits.size + 1))
+
+
+def test_an_impossible_token_scores_minus_infinity() -> None:
+    logits = np.array([0, -np.inf, 3, np.inf], np.float32)
+    scratch = SamplerScratch.allocate(4)
+    impossible = score_row(logits, 1, 0, scratch)
+    assert (impossible.logprob, impossible.rank) == (-np.inf, 4)
+    assert score_row(logits, 3, 0, scratch) == (3, 0.0, (), 1)
+
+
+@pytest.mark.parametrize(("bad", "message"), [(np.nan, "id 7 .of 9. is NaN"), (-np.inf, "all 9 logits are -inf")])
+def test_a_row_that_cant_be_scored_is_an_error(bad: float, message: str) -> None:
+    logits = np.full(9, -np.inf, np.float32)
+    logits[7] = bad
+    with pytest.raises(ComputationError, match=message):
+        score_row(logits, 0, 0, SamplerScratch.allocate(9))
+
+
+@pytest.mark.parametrize("token", [-1, 9, 2**40])
+def test_a_token_outside_the_vocabulary_is_not_scored(token: int) -> None:
+    with pytest.raises(AssertionError):
+        score_row(np.zeros(9, np.float32), token, 0, SamplerScratch.allocate(9))
+
+
+def test_equals_have_the_same_rank() -> None:
+    logits = np.array([1, 2, 2, -0.0, 0.0, 3], np.float32)
+    assert [score_row(logits, token, 0, SamplerScratch.allocate(6)).rank for token in range(6)] == [4, 2, 2, 5, 5, 1]
 
 
 @pytest.mark.parametrize("V", [17, 49_152, 262_144])
@@ -81,4 +137,4 @@ def test_a_certain_token_has_logprob_zero() -> None:
     logits = np.full(100, -np.inf, np.float32)
     logits[42] = -7.5
     result = sampled(logits, logprobs=20)
-    assert result == (42, 0.0, ((42, 0.0),))
+    assert result == (42, 0.0, ((42, 0.0),), 1)

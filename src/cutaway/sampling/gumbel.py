@@ -24,6 +24,7 @@ from cutaway.ops.simd import (
     shift_right,
     splat,
     splat_int,
+    store,
     sub,
     to_float,
     zeros,
@@ -55,6 +56,25 @@ def gumbel(words: Any) -> Any:
 
 
 @jit
+def block_noise(seed: int, choice: int, position: int, block: int) -> Any:
+    """The noise of the 64 ids from 64 · block on, 16 a vector."""
+    w0, w1, w2, w3 = noise_words(seed, choice, position, block)
+    return gumbel(w0), gumbel(w1), gumbel(w2), gumbel(w3)
+
+
+@jit
+def write_noise(noise: Floats, seed: int, choice: int, position: int) -> None:
+    """noise: [Vp] = the noise of every id; Vp is a multiple of 64."""
+    for block in range(noise.shape[0] // BLOCK):
+        first = noise.ctypes.data + 4 * BLOCK * block
+        g0, g1, g2, g3 = block_noise(seed, choice, position, block)
+        store(first, g0)
+        store(first + 64, g1)
+        store(first + 128, g2)
+        store(first + 192, g3)
+
+
+@jit
 def draw(distances: Floats, seed: int, choice: int, position: int) -> int:
     """The id with the largest noise - distance; the lowest among equals.
 
@@ -69,8 +89,8 @@ def draw(distances: Floats, seed: int, choice: int, position: int) -> int:
         reach = splat(min(FARTHEST, LARGEST_NOISE - best))
         if lanes_at_most(minimum(minimum(d0, d1), minimum(d2, d3)), reach) == 0:
             continue
-        w0, w1, w2, w3 = noise_words(seed, choice, position, block)
-        s0, s1, s2, s3 = sub(gumbel(w0), d0), sub(gumbel(w1), d1), sub(gumbel(w2), d2), sub(gumbel(w3), d3)
+        g0, g1, g2, g3 = block_noise(seed, choice, position, block)
+        s0, s1, s2, s3 = sub(g0, d0), sub(g1, d1), sub(g2, d2), sub(g3, d3)
         largest = lane_max(maximum(maximum(s0, s1), maximum(s2, s3)))
         if largest > best:
             best = largest

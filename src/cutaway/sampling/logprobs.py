@@ -1,7 +1,7 @@
 """Log-probabilities of a row: the model's own, before temperature and every other step.
 
 In: logits [V] float32. Out: the logarithm of the row's sum of exponentials, from which the log-probability of any
-token follows, and the likeliest tokens with theirs.
+token follows, its rank, and the likeliest tokens with theirs.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from cutaway.ops.cpu.math import log
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
 from cutaway.ops.simd.rows import LANES
-from cutaway.sampling.row import FARTHEST, SamplerScratch, temperature
-from cutaway.sampling.steps import INFINITY_BITS, exponentials, top_k
+from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, temperature
+from cutaway.sampling.steps import exponentials, top_k
 
 
 @jit
@@ -55,3 +55,12 @@ def list_best(count: int, total: np.float32, scratch: SamplerScratch) -> int:
             ids[place], values[place] = token, value
             listed += 1
     return listed
+
+
+@jit
+def rank(logits: Floats, logit: np.float32) -> int:
+    """1 + the number of logits that are greater: 1 for the likeliest token and for all its equals."""
+    greater = 0
+    for i in range(logits.shape[0]):
+        greater += logits[i] > logit
+    return 1 + greater

@@ -12,22 +12,31 @@ from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import (
     absolute,
+    and_uint,
+    bits_as_int,
     div,
     first_lane,
     lane_max,
+    lane_max_int,
     lanes_at_most,
     load,
     maximum,
+    maximum_int,
     minimum,
     splat,
+    splat_int,
     store,
     sub,
+    zeros_int,
 )
 from cutaway.ops.simd.rows import LANES
 from cutaway.sampling.params import MOST_LOGPROBS
 from cutaway.sampling.philox import BLOCK
 
-ALL_LANES: Final = 0xFFFF
+MAGNITUDE: Final = 0x7FFFFFFF
+"""All bits of a float32 but its sign."""
+INFINITY_BITS: Final = 0x7F800000
+"""The bits of the float32 ∞, above those of every finite number that is not negative."""
 BUCKETS: Final = 2048
 FARTHEST: Final = np.finfo(np.float32).max
 
@@ -41,10 +50,12 @@ class SamplerScratch(NamedTuple):
     buckets: Doubles  # [2048] of the search for a cut
     best_ids: Ints  # [20] of the likeliest tokens
     best_logprobs: Floats  # [20]
+    adjusted: Floats  # [Vp] logits after bias, masks and penalties
+    counts: Ints  # [Vp] of tokens in the sequence
 
     @classmethod
     def allocate(cls, V: int) -> "SamplerScratch":
-        """Zeroed arrays for a vocabulary of V ids: 8 · Vp bytes and 16 KiB."""
+        """Zeroed arrays for a vocabulary of V ids: 16 · Vp bytes and 16 KiB."""
         padded = -(-V // BLOCK) * BLOCK
         return cls(
             tail=np.zeros(LANES, np.float32),
@@ -53,6 +64,8 @@ class SamplerScratch(NamedTuple):
             buckets=np.zeros(BUCKETS, np.float64),
             best_ids=np.zeros(MOST_LOGPROBS, np.int32),
             best_logprobs=np.zeros(MOST_LOGPROBS, np.float32),
+            adjusted=np.zeros(padded, np.float32),
+            counts=np.zeros(padded, np.int32),
         )
 
 
@@ -74,21 +87,37 @@ def _vector_at(logits: Floats, tail: Floats, i: int) -> int:
 @jit
 def largest(logits: Floats, tail: Floats) -> np.float32:
     """The largest logit, NaN where any is NaN. +∞ counts as the largest finite float32."""
-    ordered = ALL_LANES
-    most = splat(np.float32(-np.inf))
-    for i in range(0, logits.shape[0], LANES):
-        x = load(_vector_at(logits, tail, i))
-        ordered &= lanes_at_most(x, x)
-        most = maximum(x, most)
-    if ordered != ALL_LANES:
+    V, base = logits.shape[0], logits.ctypes.data
+    lowest, no_sign = splat(np.float32(-np.inf)), splat_int(MAGNITUDE)
+    # Four maxima side by side: one would wait for itself. The bits of a NaN without its sign lie above those of ∞.
+    m0, m1, m2, m3, bits = lowest, lowest, lowest, lowest, zeros_int(1)
+    for i in range(0, V // BLOCK * BLOCK, BLOCK):
+        first = base + 4 * i
+        x0, x1, x2, x3 = load(first), load(first + 64), load(first + 128), load(first + 192)
+        m0, m1, m2, m3 = maximum(x0, m0), maximum(x1, m1), maximum(x2, m2), maximum(x3, m3)
+        b0, b1 = and_uint(bits_as_int(x0), no_sign), and_uint(bits_as_int(x1), no_sign)
+        b2, b3 = and_uint(bits_as_int(x2), no_sign), and_uint(bits_as_int(x3), no_sign)
+        bits = maximum_int(maximum_int(maximum_int(b0, b1), maximum_int(b2, b3)), bits)
+    for i in range(V // BLOCK * BLOCK, V, LANES):
+        x0 = load(_vector_at(logits, tail, i))
+        m0, bits = maximum(x0, m0), maximum_int(and_uint(bits_as_int(x0), no_sign), bits)
+    if lane_max_int(bits) > INFINITY_BITS:
         return np.float32(np.nan)
-    return min(lane_max(most), FARTHEST)
+    return min(lane_max(maximum(maximum(m0, m1), maximum(m2, m3))), FARTHEST)
 
 
 @jit
 def argmax(logits: Floats, tail: Floats, peak: np.float32) -> int:
     """The lowest id whose logit is ``peak``, the row's largest."""
-    for i in range(0, logits.shape[0], LANES):
+    V, base = logits.shape[0], logits.ctypes.data
+    start = 0
+    while start + BLOCK <= V:  # whole blocks without it are passed over
+        first = base + 4 * start
+        most = maximum(maximum(load(first), load(first + 64)), maximum(load(first + 128), load(first + 192)))
+        if lanes_at_most(splat(peak), most):
+            break
+        start += BLOCK
+    for i in range(start, V, LANES):
         lanes = lanes_at_most(splat(peak), load(_vector_at(logits, tail, i)))
         if lanes:
             return i + first_lane(lanes)

@@ -1,25 +1,33 @@
 """The sampler: one row of logits in, one token out.
 
-In: logits [V] float32, the parameters of the request, the key of its noise. Out: the token's id, with log-probabilities
-if they were asked for. One compiled function does all of it, with the same bits on every machine, given the
-floating-point environment of ``ops.cpu.threads.float_environment``, which the caller sets.
+In: logits [V] float32, the parameters of the request, the sequence so far, the key of its noise. Out: the token's id,
+with log-probabilities if they were asked for. The same bits on every machine, given the floating-point environment of
+``ops.cpu.threads.float_environment``, which the caller sets.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cutaway.errors import ComputationError
+from cutaway.errors import ComputationError, CutawayError, InvalidRequestError
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.kernel_cache import jit
-from cutaway.sampling.gumbel import draw
-from cutaway.sampling.logprobs import list_best, log_total, logprob
-from cutaway.sampling.params import SamplingParams
-from cutaway.sampling.row import SamplerScratch, argmax, copy_tail, largest, temperature
-from cutaway.sampling.steps import min_p, top_k, top_p
+from cutaway.sampling.choose import (
+    ALL_MASKED,
+    NO_CANDIDATE,
+    NOT_A_NUMBER,
+    OUTSIDE_VOCABULARY,
+    Outcome,
+    choose_compiled,
+    rebind,
+)
+from cutaway.sampling.gumbel import write_noise
+from cutaway.sampling.history import EMPTY_HISTORY, History
+from cutaway.sampling.params import MOST_LOGPROBS, SamplingParams
+from cutaway.sampling.philox import BLOCK
+from cutaway.sampling.row import SamplerScratch
 
-NOT_A_NUMBER: Final = -1
-NO_CANDIDATE: Final = -2
+NOTHING_ASKED: Final = SamplingParams().record
 
 
 class NoiseKey(NamedTuple):
@@ -31,88 +39,137 @@ class NoiseKey(NamedTuple):
 
 
 class SampleResult(NamedTuple):
-    """A chosen token. Log-probabilities are the model's own: of the row before temperature and all other steps."""
+    """A chosen token. Log-probabilities and rank are the model's own: of the row before all steps."""
 
     token_id: int
     logprob: float | None  # of the token; None if not asked for
     top_logprobs: tuple[tuple[int, float], ...]  # (id, logprob) of the likeliest, the likeliest first
+    rank: int | None = None  # 1 + the number of tokens that are likelier; None if no logprobs were asked for
 
 
-@jit
-def choose(
+def sample_row(
     logits: Floats,
-    t: float,
-    k: int,
-    p: float,
-    m: float,
-    seed: int,
-    choice: int,
-    position: int,
-    num_logprobs: int,
+    params: SamplingParams,
+    key: NoiseKey,
     scratch: SamplerScratch,
-) -> tuple[int, np.float32, int]:
-    """(id, its logprob, how many are listed in ``scratch.best_…``), or a negative id where no token can be chosen.
-
-    t, k, p, m: temperature, top-k, top-p, min-p; num_logprobs: -1 for none. The four calls before ``draw`` are the
-    declared order of the steps.
-    """
-    copy_tail(logits, scratch.tail)
-    peak = largest(logits, scratch.tail)
-    total, listed = np.float32(0.0), 0
-    if np.isnan(peak):
-        return NOT_A_NUMBER, total, listed
-    if peak == -np.inf:
-        return NO_CANDIDATE, total, listed
-    if num_logprobs >= 0:
-        total = log_total(logits, peak, scratch)
-        if num_logprobs > 0:
-            listed = list_best(num_logprobs, total, scratch)
-
-    if np.float32(t) == 0:
-        token = argmax(logits, scratch.tail, peak)
-    else:
-        temperature(logits, scratch.tail, peak, np.float32(t), scratch.distances)
-        top_k(scratch.distances, k, scratch.weights, scratch.buckets)
-        top_p(scratch.distances, p, scratch.weights, scratch.buckets)
-        min_p(scratch.distances, m)
-        token = draw(scratch.distances, seed, choice, position)
-    return token, logprob(logits[token], peak, total), listed
-
-
-def sample_row(logits: Floats, params: SamplingParams, key: NoiseKey, scratch: SamplerScratch) -> SampleResult:
+    history: History = EMPTY_HISTORY,
+) -> SampleResult:
     """Choose the next token; logits: [V] float32, contiguous; ``scratch`` was allocated for V or more.
 
-    Nothing but ``scratch`` is written. ``params.seed`` is not read: the key has the seed in effect. Raises
-    ComputationError if a logit is NaN, or if all are -∞.
+    Nothing but ``scratch`` is written. ``params.seed`` is not read: the key has the seed in effect. Ids are below V:
+    the request has passed ``check_against_vocabulary``. Raises ComputationError if a logit is NaN or all are -∞,
+    InvalidRequestError if all tokens are masked.
+    """
+    return _run(choose_compiled, logits, params, key, scratch, history)
+
+
+def sample_open(
+    logits: Floats,
+    params: SamplingParams,
+    key: NoiseKey,
+    scratch: SamplerScratch,
+    history: History,
+    tap: Callable[[str, Any], None],
+) -> SampleResult:
+    """``sample_row`` step by step, with the same bits: ``tap(name, values)`` after each of ``choose.STEPS``.
+
+    "logits" is the row as it came; "logit_bias", "masks" and "penalties" are followed by the adjusted logits [V];
+    "temperature", "top_k", "top_p" and "min_p" by distances [Vp], where the probability of an id is proportional to
+    e^-distance and ∞ stands for one that was dropped. At temperature 0 the largest logit decides and these four are not
+    taken. The tap sees the sampler's own arrays: copy what you keep.
+    """
+    return _run(rebind(tap), logits, params, key, scratch, history)
+
+
+def score_row(logits: Floats, token_id: int, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
+    """A given token's log-probability and rank, and the ``num_logprobs`` likeliest (0 … 20): as if it had been chosen.
+
+    The log-probability is -∞ where the model excludes the token. Raises ComputationError if a logit is NaN or all are
+    -∞.
     """
     V = logits.shape[0]
+    assert 0 <= token_id < V
+    assert 0 <= num_logprobs <= MOST_LOGPROBS
+    asked = NOTHING_ASKED._replace(num_logprobs=num_logprobs)
+    outcome = choose_compiled(_row(logits, scratch), asked, EMPTY_HISTORY, token_id, 0, 0, 0, scratch)
+    if outcome[0] < 0:
+        raise _no_numbers(logits, outcome[0], "")
+    return _result(outcome, num_logprobs, scratch)
+
+
+def noise_row(key: NoiseKey, V: int) -> Floats:
+    """The noise of every id [V] float32: to look at, since ``draw`` computes only what can win."""
+    noise = np.zeros(-(-V // BLOCK) * BLOCK, np.float32)
+    write_noise(noise, key.seed, key.choice, key.position)
+    return noise[:V]
+
+
+def _row(logits: Floats, scratch: SamplerScratch) -> Floats:
+    """The logits, checked, as memory that compiled code takes."""
     assert logits.dtype == np.float32
     assert logits.flags.c_contiguous
-    assert scratch.distances.shape[0] >= V
-    token, value, listed = choose(
-        logits,
-        params.temperature,
-        min(params.top_k, V),
-        params.top_p,
-        params.min_p,
-        key.seed,
-        key.choice,
-        key.position,
-        -1 if params.logprobs is None else params.logprobs,
-        scratch,
-    )
-    if token == NOT_A_NUMBER:
-        first = int(np.isnan(logits).argmax())
-        raise ComputationError(
-            f"the logit of id {first} (of {V}) at position {key.position} is NaN; logits must be numbers. The model's "
-            "weights may be damaged, or its format at fault: check the file."
-        )
-    if token == NO_CANDIDATE:
-        raise ComputationError(
-            f"all {V} logits at position {key.position} are -inf; at least one token must be allowed. Loosen what "
-            "masks tokens, or check the model's file."
-        )
-    if params.logprobs is None:
-        return SampleResult(token, None, ())
+    assert scratch.distances.shape[0] >= logits.shape[0]
+    return logits if logits.flags.writeable else logits.copy()  # read-only arrays would be compiled for apart
+
+
+def _run(
+    run: Callable[..., Outcome],
+    logits: Floats,
+    params: SamplingParams,
+    key: NoiseKey,
+    scratch: SamplerScratch,
+    history: History,
+) -> SampleResult:
+    asked = params.record
+    if history is not EMPTY_HISTORY:
+        for ids in history:
+            assert ids.dtype == np.int32
+            assert ids.flags.c_contiguous
+            assert ids.flags.writeable  # others would be compiled for apart
+    outcome = run(_row(logits, scratch), asked, history, -1, key.seed, key.choice, key.position, scratch)
+    if outcome[0] < 0:
+        raise _no_token(logits, params, history, key, outcome[0])
+    return _result(outcome, asked.num_logprobs, scratch)
+
+
+def _result(outcome: Outcome, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
+    token, value, place, listed = outcome
+    if num_logprobs < 0:
+        return SampleResult(int(token), None, ())
     best = zip(scratch.best_ids[:listed].tolist(), scratch.best_logprobs[:listed].tolist(), strict=True)
-    return SampleResult(token, float(value), tuple(best))
+    return SampleResult(int(token), float(value), tuple(best), int(place))
+
+
+def _no_numbers(logits: Floats, reason: int, where: str) -> ComputationError:
+    V = logits.shape[0]
+    if reason == NOT_A_NUMBER:
+        return ComputationError(
+            f"the logit of id {int(np.isnan(logits).argmax())} (of {V}){where} is NaN; logits must be numbers. The "
+            "model's weights may be damaged, or its format at fault: check the file."
+        )
+    assert reason == NO_CANDIDATE
+    return ComputationError(
+        f"all {V} logits{where} are -inf; at least one token must be possible. The model's weights may be damaged, or "
+        "its format at fault: check the file."
+    )
+
+
+def _no_token(logits: Floats, params: SamplingParams, history: History, key: NoiseKey, reason: int) -> CutawayError:
+    """Why no token could be chosen."""
+    V, where = logits.shape[0], f" at position {key.position}"
+    if reason == OUTSIDE_VOCABULARY:
+        return InvalidRequestError(
+            f"an id of the request or of its history{where} is outside the vocabulary, 0 to {V - 1}. Check requests by "
+            "check_against_vocabulary before they are admitted."
+        )
+    if reason != ALL_MASKED:
+        return _no_numbers(logits, reason, where)
+    masks = []
+    if params.allowed_token_ids:
+        masks.append(f"allowed_token_ids allows {len(params.allowed_token_ids)}")
+    if history.forbidden_ids.size:
+        masks.append(f"bad_words and min_tokens forbid {history.forbidden_ids.size}")
+    return InvalidRequestError(
+        f"of {V} tokens{where} none is left: {', '.join(masks)}. Allow more tokens, or forbid fewer.",
+        "allowed_token_ids" if params.allowed_token_ids else "bad_words",
+    )

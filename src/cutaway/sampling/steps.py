@@ -33,10 +33,9 @@ from cutaway.ops.simd import (
     zeros,
 )
 from cutaway.ops.simd.rows import LANES
+from cutaway.sampling.row import INFINITY_BITS
 
 SUM_BLOCK: Final = 1024
-INFINITY_BITS: Final = 0x7F800000
-"""The bits of the float32 ∞, above those of every finite distance."""
 SMALLEST: Final = 2.0**-1022
 SMALLEST_NORMAL: Final = np.float32(2.0**-126)
 
