@@ -13,8 +13,11 @@ from cutaway.ops.cpu.arrays import Batch, Floats
 class PrefixRunner:
     """``Steps`` over ``logits_after``; ``damaged`` is a position after which a logit is NaN."""
 
-    def __init__(self, context: int = 40, max_step_tokens: int = 64, vocab_size: int = 50) -> None:
+    def __init__(
+        self, context: int = 40, max_step_tokens: int = 64, vocab_size: int = 50, max_step_outputs: int = 1
+    ) -> None:
         self.context, self.max_step_tokens, self.vocab_size = context, max_step_tokens, vocab_size
+        self.max_step_outputs = max_step_outputs
         self.damaged: int | None = None
         self.memory: dict[int, int] = {}
         self.batches: list[int] = []
@@ -28,6 +31,7 @@ class PrefixRunner:
 
     def step(self, batch: Batch) -> Floats:
         assert len(batch.tokens) <= self.max_step_tokens
+        assert len(batch.output_rows) <= self.max_step_outputs
         self.batches.append(len(batch.tokens))
         self.memory |= dict(zip(batch.positions.tolist(), batch.tokens.tolist(), strict=True))
         ends = [int(batch.positions[row]) for row in batch.output_rows]

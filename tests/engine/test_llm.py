@@ -301,14 +301,14 @@ def test_the_number_of_threads_changes_nothing(llm: LLM, smollm2_path: Path, thr
     params = SamplingParams(temperature=0.8, seed=4, max_tokens=12, logprobs=3, ignore_eos=True)
     prompts = [prompt_of("code"), TEXT]
     want = [each.outputs[0] for each in llm.generate(prompts, params)]
-    with LLM(smollm2_path, threads=threads, context=256) as other:
+    with LLM(smollm2_path, threads=threads, max_model_len=256) as other:
         assert [each.outputs[0] for each in other.generate(prompts, params)] == want
         assert [each.outputs[0] for each in llm.generate(prompts, params)] == want  # both at once in one process
 
 
 def test_kv_in_float32(smollm2_path: Path) -> None:
     """Greedy answers as the reference's, where none is a close call."""
-    with LLM(smollm2_path, threads=2, context=256, kv_dtype="f32") as exact:
+    with LLM(smollm2_path, threads=2, max_model_len=256, kv_dtype="f32") as exact:
         assert exact.runner.kv.keys.dtype == np.float32
         for name in ("english", "code"):
             params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
@@ -329,14 +329,24 @@ def test_kv_in_float32(smollm2_path: Path) -> None:
         ({"threads": "2"}, "threads", "threads is '2'; it must be an integer"),
         ({"kv_dtype": "f8"}, "kv_dtype", "kv_dtype is 'f8'; it must be one of f16, f32"),
         ({"kv_dtype": None}, "kv_dtype", "kv_dtype is None; it must be one of f16, f32"),
-        ({"context": 0}, "context", "context is 0; .* from 2 .* to 8192"),
-        ({"context": 1}, "context", "context is 1; .* from 2 .* to 8192"),
-        ({"context": -5}, "context", "context is -5; .* to 8192"),
-        ({"context": 8193}, "context", "context is 8193; .* to 8192"),
-        ({"context": 10**9}, "context", "context is 1000000000; .* to 8192"),
-        ({"context": "x"}, "context", "context is 'x'; it must be an integer|context is 'x'; .* to 8192"),
-        ({"context": True}, "context", "context is True; .* to 8192"),
-        ({"context": 64.0}, "context", r"context is 64\.0; .* to 8192"),
+        ({"kv_dtype": []}, "kv_dtype", r"kv_dtype is \[\]; it must be one of f16, f32"),
+        ({"kv": []}, "kv", r"kv is \[\]; it must be one of none, contiguous, paged"),
+        ({"max_model_len": 0}, "max_model_len", r"the context \(max_model_len, --context\) is 0; .* from 2 .* to 8192"),
+        ({"max_model_len": 1}, "max_model_len", r"the context \(max_model_len, --context\) is 1; .* from 2 .* to 8192"),
+        ({"max_model_len": -5}, "max_model_len", r"the context \(max_model_len, --context\) is -5; .* to 8192"),
+        ({"max_model_len": 8193}, "max_model_len", r"the context \(max_model_len, --context\) is 8193; .* to 8192"),
+        (
+            {"max_model_len": 10**9},
+            "max_model_len",
+            r"the context \(max_model_len, --context\) is 1000000000; .* to 8192",
+        ),
+        (
+            {"max_model_len": "x"},
+            "max_model_len",
+            r"the context \(max_model_len, --context\) is 'x'; it must be an integer|is 'x'; .* to 8192",
+        ),
+        ({"max_model_len": True}, "max_model_len", r"the context \(max_model_len, --context\) is True; .* to 8192"),
+        ({"max_model_len": 64.0}, "max_model_len", r"the context \(max_model_len, --context\) is 64\.0; .* to 8192"),
     ],
 )
 def test_options_outside_their_limits(
@@ -349,8 +359,15 @@ def test_options_outside_their_limits(
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("model", [None, 5, b"smollm2", ["smollm2"]])
+def test_a_model_that_is_neither_name_nor_path(model: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^model is .*; it must be a name, such as 'smollm2'") as caught:
+        LLM(model)
+    assert caught.value.field == "model"
+
+
 def test_the_smallest_context(smollm2_path: Path) -> None:
-    with LLM(smollm2_path, threads=1, context=2) as tiny:
+    with LLM(smollm2_path, threads=1, max_model_len=2) as tiny:
         assert len(ids_of(tiny.generate([504], SamplingParams(max_tokens=None))[0])) == 1
         with pytest.raises(CapacityError, match="the prompt has 2 tokens; the context holds 2"):
             tiny.generate([504, 504])
@@ -360,7 +377,7 @@ def test_the_smallest_context(smollm2_path: Path) -> None:
 
 
 def test_a_closed_llm_says_so(smollm2_path: Path) -> None:
-    with LLM(smollm2_path, threads=2, context=64) as llm:
+    with LLM(smollm2_path, threads=2, max_model_len=64) as llm:
         stream = llm.stream(TEXT, GREEDY)
         next(stream)
     llm.close()
@@ -377,7 +394,38 @@ def test_closing_gives_the_memory_back(smollm2_path: Path) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-    with LLM(smollm2_path, threads=2, context=8192) as llm:
+    with LLM(smollm2_path, threads=2, max_model_len=8192) as llm:
         llm.generate([5] * 600, SamplingParams(max_tokens=1))
         loaded = resident()
     assert loaded - resident() > 80e6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"contxt": 64}, "LLM has no option 'contxt'; it has model, threads, max_model_len, kv,"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2; LLM takes 1 alone. One process computes"),
+        ({"tensor_parallel_size": True}, "tensor_parallel_size is True; LLM takes 1 alone"),
+        ({"trust_remote_code": True}, "trust_remote_code is True; LLM takes False alone. No code of a model is ever"),
+        ({"dtype": "float16"}, "dtype is 'float16'; LLM takes 'auto' alone"),
+    ],
+)
+def test_options_of_vllm_that_ask_for_something_are_refused(
+    smollm2_path: Path, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is loaded; those that ask for nothing are in tests/scripts."""
+    monkeypatch.setattr("cutaway.engine.llm.resolve", None)
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        LLM(smollm2_path, **options)
+    assert caught.value.field == next(iter(options))
+
+
+def test_options_of_requests_are_refused_by_name(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    for call in (lambda: llm.generate(TEXT, lora_request=object()), lambda: llm.chat(messages, lora_request=object())):
+        with pytest.raises(InvalidRequestError, match=r"lora_request is .* takes None alone. There are no adapters"):
+            call()
+    with pytest.raises(InvalidRequestError, match=r"LLM\.generate has no option 'prompt'; it has prompts, "):
+        llm.generate(TEXT, prompt=TEXT)
+    with pytest.raises(InvalidRequestError, match=r"LLM\.chat has no option 'message'; it has messages, "):
+        llm.chat(messages, message=TEXT)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 from cutaway import LLM
+from cutaway.engine.compile import FORMATS_AHEAD
+from cutaway.formats.gguf import open_gguf
 
 GENERATE_TWICE = """
 import json, sys
@@ -15,7 +17,7 @@ compiled = []
 sampled = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1, "logprobs": 3}
 with compilations(compiled.append):
     for kv_dtype in ("f16", "f32"):
-        with LLM(sys.argv[1], context=64, threads=1, kv_dtype=kv_dtype) as llm:
+        with LLM(sys.argv[1], max_model_len=64, threads=1, kv_dtype=kv_dtype) as llm:
             for params in ({"temperature": 0}, sampled):
                 llm.generate("One, two, three", SamplingParams(max_tokens=2, **params))
 print(json.dumps(compiled))
@@ -25,7 +27,7 @@ FORK = """
 import os, sys
 from cutaway import LLM, CutawayError, SamplingParams
 params = SamplingParams(temperature=0, max_tokens=5)
-llm = LLM(sys.argv[1], context=64, threads=2)
+llm = LLM(sys.argv[1], max_model_len=64, threads=2)
 before = llm.generate("One, two, three", params)[0].outputs[0].token_ids
 left = llm.stream("One, two, three", params)
 next(left)
@@ -54,6 +56,12 @@ def run(program: str, model: Path) -> str:
 def test_a_second_process_compiles_nothing(smollm2_path: Path) -> None:
     run(GENERATE_TWICE, smollm2_path)
     assert json.loads(run(GENERATE_TWICE, smollm2_path)) == []
+
+
+def test_the_formats_of_what_is_fetched_are_compiled_ahead(smollm2_path: Path) -> None:
+    with open_gguf(smollm2_path) as gguf:
+        formats = {tensor.block_type.name for tensor in gguf.tensors.values() if len(tensor.shape) == 2}
+    assert formats == set(FORMATS_AHEAD)
 
 
 def test_the_listener_hears_what_is_compiled() -> None:

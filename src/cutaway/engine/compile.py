@@ -31,13 +31,14 @@ from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
-from cutaway.ops.cpu.tiles.layout import BLOCK
 from cutaway.ops.kernel_cache import cache_is_shared, compile_all, is_kept
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import NoiseKey, sample_row
 
 LARGEST: Final = "attention"  # the operation that takes longest to compile
+FORMATS_AHEAD: Final = ("Q4_1", "Q8_0")
+"""Of the models that Cutaway fetches. The kernels of others are compiled when a file in them is opened."""
 POLL_SECONDS: Final = 0.02
 SECOND_PROCESS: Final = (
     # As `python -m`, but without the working folder in front of the path: what lies there is not ours to run.
@@ -152,11 +153,10 @@ def _sample_nothing() -> None:
 
 
 def _repack_nothing() -> None:
-    """Compile the repacking of weights by using it once, on read-only memory as a file's is."""
+    """Compile the repacking of weights by using it once."""
     layout = next(iter(TILE_FORMATS.values()))
-    source = np.zeros((1, layout.block_bytes), np.uint8)
-    source.flags.writeable = False
-    repack(layout, source, np.zeros((1, layout.tile_bytes(BLOCK)), np.uint8))
+    source = np.zeros((1, layout.block_type.bytes_per_block), np.uint8)
+    repack(layout, source, np.zeros((1, layout.block_bytes), np.uint8))
 
 
 if __name__ == "__main__":
@@ -167,4 +167,4 @@ if __name__ == "__main__":
             getattr(ops.cpu, name).compile(signature)
     _sample_nothing()
     _repack_nothing()
-    compile_all(kernel for layout in TILE_FORMATS.values() for kernel in layout.kernels)
+    compile_all(kernel for name in FORMATS_AHEAD for kernel in TILE_FORMATS[name].kernels)

@@ -3,7 +3,7 @@
 In: tokens as they are generated. Out: deltas while streaming, a ``RequestOutput`` at the end.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FinishReason: TypeAlias = Literal["stop", "length"]
@@ -20,27 +20,32 @@ class Logprob:
 
 @dataclass(frozen=True)
 class Delta:
-    """What one step added. The texts of all deltas join to the whole text."""
+    """What one step added to one choice. The texts of a choice's deltas join to its whole text."""
 
-    text: str  # may be empty while a character is incomplete
+    text: str  # may be empty while a character, or what may be a stop string, is incomplete
     token_ids: list[int]
     logprobs: list[dict[int, Logprob]] | None = None
-    finish_reason: FinishReason | None = None  # set on the last delta
+    finish_reason: FinishReason | None = None  # set on the choice's last delta
+    index: int = 0  # of the choice
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts and seconds of one request."""
+    """Counts and seconds of one request, all choices together."""
 
     prompt_tokens: int
+    cached_tokens: int  # of the prompt: their keys and values were there and were not computed again
     generated_tokens: int
-    prefill_seconds: float  # from the start to the first token's logits
+    prefill_seconds: float  # from the start to the first token
     decode_seconds: float  # from then to the end
+    kv_reserved_bytes: int  # of the pages that the sequence has after its last step
+    kv_used_bytes: int  # of the positions in them that hold keys and values
 
     @property
     def prefill_rate(self) -> float:
-        """Prompt tokens per second."""
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+        """Prompt tokens computed per second."""
+        computed = self.prompt_tokens - self.cached_tokens
+        return computed / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_rate(self) -> float:
@@ -55,19 +60,27 @@ class CompletionOutput:
 
     index: int
     text: str
-    token_ids: list[int]
+    token_ids: list[int]  # with the stop id that ended it, if one did
     cumulative_logprob: float | None  # None where no logprobs were asked for
     logprobs: list[dict[int, Logprob]] | None
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | None  # "stop": a stop id or stop string; "length": max_tokens or the context's end
+    stop_reason: int | str | None = None  # the stop id or stop string; None for an end-of-sequence id
+
+    def finished(self) -> bool:
+        """Whether it has come to its end."""
+        return self.finish_reason is not None
 
 
 @dataclass(frozen=True)
 class RequestOutput:
     """A prompt and its completions. ``seed`` is the one in effect, drawn afresh where none was given."""
 
-    prompt: str | None
+    request_id: str
+    prompt: str | None  # None for a prompt of ids
     prompt_token_ids: list[int]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None  # None at the first token, which nothing precedes
     outputs: list[CompletionOutput]
+    finished: bool
+    num_cached_tokens: int  # of the prompt, as in ``statistics``
     seed: int
     statistics: Statistics
-    finished: bool = field(default=True)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.engine.runner import PAGE_LENGTH, choose_context
+from cutaway.engine.runner import choose_context
 from cutaway.formats.gguf import GGUFFile
+from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
 from cutaway.model.forward import rebind

@@ -13,6 +13,7 @@ import numpy as np
 from cutaway.errors import InvalidRequestError
 from cutaway.formats.gguf import GGUFFile
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
 from cutaway.model.config import ModelConfig, read_config
@@ -29,7 +30,6 @@ from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 SHORTEST_CONTEXT: Final = 2
 DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
 DEFAULT_STEP: Final = 512  # tokens of a step at most: a long prompt is computed in chunks of so many
-PAGE_LENGTH: Final = 16  # positions
 
 Tap = Callable[[str, int, Any], None]
 
@@ -41,9 +41,10 @@ def choose_context(asked: int | None, config: ModelConfig) -> int:
         return min(trained, DEFAULT_CONTEXT)
     if isinstance(asked, bool) or not isinstance(asked, Integral) or not SHORTEST_CONTEXT <= asked <= trained:
         raise InvalidRequestError(
-            f"context is {asked!r}; {config.name} was trained on {trained} positions, so it must be an integer from "
-            f"{SHORTEST_CONTEXT} (one for the prompt, one for the answer) to {trained}. Leave it out for the default.",
-            "context",
+            f"the context (max_model_len, --context) is {asked!r}; {config.name} was trained on {trained} positions, "
+            f"so it must be an integer from {SHORTEST_CONTEXT} (one for the prompt, one for the answer) to {trained}. "
+            "Leave it out for the default.",
+            "max_model_len",
         )
     return int(asked)
 
@@ -61,21 +62,24 @@ class ModelRunner:
         max_outputs: int = 1,
         num_contexts: int = 1,
         kv_dtype: str = "f16",
+        page_length: int = PAGE_LENGTH,
     ) -> None:
         """Load the file's model.
 
         threads: members of the team (default: the processors that this process may use). context: positions of a
         sequence at most (default: the model's, up to 8,192). max_tokens, max_outputs: tokens and rows of logits of
-        a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32".
+        a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32". page_length:
+        positions of a page of it, a multiple of 16.
         """
         self.context = choose_context(context, read_config(gguf))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
         self.loaded: LoadedModel = load_model(gguf, self.team.size)
         self.config: ModelConfig = self.loaded.config
-        self.vocab_size, self.max_step_tokens = self.config.vocab_size, max_tokens
-        pages = num_contexts * -(-self.context // PAGE_LENGTH)
-        self.kv: KVPool = allocate_kv_pool(self.config, pages, PAGE_LENGTH, kv_dtype)
-        self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * PAGE_LENGTH // SUBTILE)
+        self.vocab_size = self.config.vocab_size
+        self.max_step_tokens, self.max_step_outputs = max_tokens, max_outputs
+        pages = num_contexts * -(-self.context // page_length)
+        self.kv: KVPool = allocate_kv_pool(self.config, pages, page_length, kv_dtype)
+        self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * page_length // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
         self.workspace = allocate_workspace(self.dimensions)
 

@@ -1,7 +1,6 @@
 """Whose turn it is: all requests share one KV pool, which holds one context.
 
-In: a request's ticket. Out: the pool, when nobody else has a claim on it, and whether the request's own context is
-still in it.
+In: a request's ticket. Out: the pool, when nobody else has a claim on it.
 """
 
 import threading
@@ -16,18 +15,17 @@ class Turns:
         self._holder: object | None = None
         self._thread = 0
 
-    def take(self, ticket: object) -> bool:
-        """Take the pool, or keep it; False if the request's context isn't in it and has to be computed.
+    def take(self, ticket: object) -> None:
+        """Take the pool, or keep it.
 
         A request holds the pool until ``give_back``, also between its steps. Requests of other threads wait for that.
-        A request of the same thread takes the pool over, because its thread can't wait for itself.
+        A request of the same thread takes the pool over, because its thread can't wait for itself; the pool's cache
+        tells what it overwrote.
         """
         thread = threading.get_ident()
         with self._changed:
             self._changed.wait_for(lambda: self._holder in (None, ticket) or self._thread == thread)
-            kept = self._holder is ticket
             self._holder, self._thread = ticket, thread
-            return kept
 
     def give_back(self, ticket: object) -> None:
         """End the request's claim, if it has one."""

@@ -29,13 +29,18 @@ class KVPool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved."""
+        """Bytes of the whole pool."""
         return self.keys.nbytes + self.values.nbytes
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of one position's keys and values over all layers."""
+        return self.nbytes // (self.num_pages * self.page_length)
 
 
 def kv_format(data_type: str) -> KVFormat:
     """The data type of this name, "f16" or "f32"."""
-    if data_type not in KV_FORMATS:
+    if not isinstance(data_type, str) or data_type not in KV_FORMATS:
         raise InvalidRequestError(f"kv_dtype is {data_type!r}; it must be one of {', '.join(KV_FORMATS)}.", "kv_dtype")
     return KV_FORMATS[data_type]
 

@@ -1,0 +1,70 @@
+"""The shapes in which a prompt may come, as vLLM's API takes them.
+
+In: a text, token ids, a mapping of either, or a list of these. Out: for each prompt its text, if it has one, and its
+ids.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cutaway.errors import InvalidRequestError
+from cutaway.tokenizer.tokenizer import Tokenizer
+
+Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
+"""A text, token ids, or ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
+
+
+def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt or several, as a list. A list whose items are all integers is one prompt."""
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes | bytearray):
+        raise InvalidRequestError(
+            f"prompts is a {type(prompts).__name__}; give a text, a list of token ids, or a list of these.", "prompts"
+        )
+    items: list[Any] = list(prompts)
+    if not items:
+        raise InvalidRequestError("prompts is empty; give at least one.", "prompts")
+    if all(isinstance(item, int | np.integer) for item in items):
+        return [items]
+    return items
+
+
+def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> tuple[str | None, list[int]]:
+    """(text, or None for a prompt of ids; ids). The ids are not yet checked: that is ``check_prompt``'s."""
+    if isinstance(prompt, str):
+        return prompt, tokenizer.encode(prompt)
+    if isinstance(prompt, Mapping):
+        return prompt_ids(_content(prompt), tokenizer)  # no mapping again
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray):
+        given: Sequence[Any] = prompt
+        return None, [int(each) if isinstance(each, np.integer) else each for each in given]
+    raise InvalidRequestError(f"the prompt is a {type(prompt).__name__}; give a text or a list of token ids.", "prompt")
+
+
+def _content(prompt: Mapping[str, Any]) -> str | Sequence[int]:
+    """The one value of ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
+    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if list(prompt) == ["prompt"] and isinstance(text, str):
+        return text
+    if list(prompt) == ["prompt_token_ids"] and isinstance(ids, Sequence) and not isinstance(ids, str):
+        return ids
+    shape = ", ".join(f"{key!r}: {type(value).__name__}" for key, value in prompt.items())
+    raise InvalidRequestError(
+        f"the prompt is {{{shape}}}; give either {{'prompt': text}} or {{'prompt_token_ids': list of ids}}.", "prompt"
+    )
+
+
+def conversations(messages: Sequence[Any]) -> list[Sequence[Mapping[str, Any]]]:
+    """One conversation (a list of messages) or several, as a list of conversations."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidRequestError(
+            f"messages is a {type(messages).__name__}; give a list of messages, such as "
+            "[{'role': 'user', 'content': 'Hello'}], or a list of such lists.",
+            "messages",
+        )
+    items = list(messages)
+    several = bool(items) and all(isinstance(item, Sequence) and not isinstance(item, str | bytes) for item in items)
+    return items if several else [items]
