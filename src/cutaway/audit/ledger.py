@@ -10,7 +10,7 @@ is that of the tap in the same place of a dry run, in which the forward runs ove
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -184,6 +184,54 @@ def group_rows(
     return tuple(rows)
 
 
+def measure_ledgers(
+    runner: ModelRunner,
+    batches: Sequence[Batch],
+    weight_bytes: Mapping[str, int],
+    limits: MachineLimits,
+    repeats: int = LEAST_REPEATS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Ledger]:
+    """A ledger for each batch. In each of ``repeats`` rounds every batch runs closed and timed in turn, so that a
+    machine whose speed drifts does it to all of them; a round before these warms up.
+
+    A step that is repeated writes the same keys and values again. weight_bytes: bytes of each matrix under its name
+    in the file. progress: hears how many rounds of how many are done.
+    """
+    if repeats < LEAST_REPEATS:
+        raise InvalidRequestError(f"repeats is {repeats}; a median needs {LEAST_REPEATS} at least.", "repeats")
+    order = tap_order(runner.loaded.record, batches[0], runner.workspace)
+    closed: list[list[float]] = [[] for _ in batches]
+    timed: list[list[list[int]]] = [[] for _ in batches]
+    for batch in batches:
+        runner.step(batch)
+        runner.step_timed(batch)
+    first = read_clocks()
+    for done in range(repeats):
+        progress(done, repeats)
+        for number, batch in enumerate(batches):
+            begin = time.perf_counter()
+            runner.step(batch)
+            closed[number].append(time.perf_counter() - begin)
+            timed[number].append(intervals(runner.step_timed(batch), order))
+    period = seconds_per_cycle(first, read_clocks())
+    ledgers = []
+    for number, batch in enumerate(batches):
+        # A whole step, so that its parts add up: medians of each part would not.
+        median_step = sorted(timed[number], key=sum)[repeats // 2]
+        costs = step_costs(runner.config, weight_bytes, step_work(batch), runner.kv.record.element_bytes)
+        ledgers.append(
+            Ledger(
+                tokens=len(batch.tokens),
+                context=int(batch.positions.max()) + 1,
+                rows=group_rows(order, [cycles * period for cycles in median_step], costs, limits),
+                closed_seconds=tuple(sorted(closed[number])),
+                limits=limits,
+            )
+        )
+    return ledgers
+
+
 def measure_ledger(
     runner: ModelRunner,
     batch: Batch,
@@ -191,32 +239,6 @@ def measure_ledger(
     limits: MachineLimits,
     repeats: int = LEAST_REPEATS,
 ) -> Ledger:
-    """Run the batch closed and timed in turn, each ``repeats`` times after one to warm up, and account for it.
-
-    A step that is repeated writes the same keys and values again. weight_bytes: bytes of each matrix under its name
-    in the file.
-    """
-    if repeats < LEAST_REPEATS:
-        raise InvalidRequestError(f"repeats is {repeats}; a median needs {LEAST_REPEATS} at least.", "repeats")
-    order = tap_order(runner.loaded.record, batch, runner.workspace)
-    closed: list[float] = []
-    timed: list[list[int]] = []
-    runner.step(batch)
-    runner.step_timed(batch)
-    first = read_clocks()
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        runner.step(batch)
-        closed.append(time.perf_counter() - begin)
-        timed.append(intervals(runner.step_timed(batch), order))
-    period = seconds_per_cycle(first, read_clocks())
-    # A whole step, so that its parts add up: medians of each part would not.
-    median_step = sorted(timed, key=sum)[len(timed) // 2]
-    costs = step_costs(runner.config, weight_bytes, step_work(batch), runner.kv.record.element_bytes)
-    return Ledger(
-        tokens=len(batch.tokens),
-        context=int(batch.positions.max()) + 1,
-        rows=group_rows(order, [cycles * period for cycles in median_step], costs, limits),
-        closed_seconds=tuple(sorted(closed)),
-        limits=limits,
-    )
+    """The ledger of one batch; see ``measure_ledgers``."""
+    (ledger,) = measure_ledgers(runner, [batch], weight_bytes, limits, repeats)
+    return ledger

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutaway.audit.workloads import check_length
-from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP, PAGE_LENGTH
+from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP
 from cutaway.formats.gguf import GGUFFile
+from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.model.config import read_config
 from cutaway.model.loader import check_tensors
 from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, WEIGHTS, Limits, Row, dimensions

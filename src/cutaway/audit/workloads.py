@@ -1,13 +1,14 @@
-"""The two steps that a benchmark measures: a whole prompt, and one new token after some context.
+"""The steps that a benchmark measures: a whole prompt, and one new token in each of some sequences after a context.
 
-In: a runner and a length. Out: a batch of one sequence. Token ids are arbitrary but always the same: speed doesn't
-depend on them.
+In: a runner and sizes. Out: a batch. Token ids are arbitrary but always the same, and a context's keys and values are
+filled in instead of computed: speed depends on neither.
 """
 
 import numpy as np
 
-from cutaway.engine.runner import PAGE_LENGTH, ModelRunner
+from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
+from cutaway.memory.kv_cache import KVPool
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.config import ModelConfig
 from cutaway.ops.cpu.arrays import Batch
@@ -25,9 +26,19 @@ def check_length(field: str, length: int, config: ModelConfig) -> None:
         )
 
 
-def _piece(runner: ModelRunner, start: int, count: int) -> Piece:
+def fill_kv(pool: KVPool) -> None:
+    """Write every key and value: numbers from -1 to 1, of both signs. Memory that was never written would be read from
+    one page of zeros, and faster than a real context.
+    """
+    for array in (pool.keys, pool.values):
+        last = array.shape[-1] * array.shape[-2]
+        array[:] = (np.arange(last) * STRIDE % 2048 / 1024 - 1).reshape(array.shape[-2:])
+
+
+def _piece(runner: ModelRunner, start: int, count: int, sequence: int = 0) -> Piece:
     tokens = [STRIDE * position % runner.config.vocab_size for position in range(start, start + count)]
-    return Piece(start, tokens, np.arange(-(-(start + count) // PAGE_LENGTH), dtype=np.int32).tolist())
+    needed = -(-(start + count) // runner.kv.page_length)
+    return Piece(start, tokens, np.arange(sequence * needed, (sequence + 1) * needed, dtype=np.int32))
 
 
 def prefill_batch(runner: ModelRunner, length: int) -> Batch:
@@ -35,8 +46,8 @@ def prefill_batch(runner: ModelRunner, length: int) -> Batch:
     return make_batch([_piece(runner, 0, length)])
 
 
-def decode_batch(runner: ModelRunner, context: int) -> Batch:
-    """One token that attends ``context`` positions, itself among them. The ones before it are computed here."""
-    for start in range(0, context - 1, runner.limits.max_tokens):
-        runner.step(make_batch([_piece(runner, start, min(runner.limits.max_tokens, context - 1 - start))]))
-    return make_batch([_piece(runner, context - 1, 1)])
+def decode_batch(runner: ModelRunner, context: int, rows: int = 1) -> Batch:
+    """One token in each of ``rows`` sequences, which attends ``context`` positions, itself among them. Each sequence
+    has pages of its own; what lies in them is for the caller to fill (``fill_kv``).
+    """
+    return make_batch([_piece(runner, context - 1, 1, sequence) for sequence in range(rows)])

@@ -1,0 +1,220 @@
+"""Steps 2 and 3 of the walk: one pass of the forward, run open, seen from its last token.
+
+In: a runner whose KV pool holds the sequence's earlier positions, and the tokens of this step. Out: ``SeenForward``:
+the embedding, the place, each operation's shape and range, what each layer adds to the residual stream, where the token
+looks, and what it would say if the model ended there; and the logits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.audit.walk.attention import Looks, SeenAttention, average_looks, see_attention
+from cutaway.audit.walk.lens import Guess, guesses_at
+from cutaway.audit.walk.tokens import SeenToken
+from cutaway.audit.walk.vectors import Spread, spread
+from cutaway.engine.runner import ModelRunner
+from cutaway.memory.kv_read import read_keys, read_values
+from cutaway.model.batch import Piece, make_batch
+from cutaway.model.shapes import TAPS, evaluate
+from cutaway.ops.cpu.arrays import Batch, Floats
+from cutaway.tokenizer.tokenizer import Tokenizer
+
+FIRST_NUMBERS: Final = 4
+QUANTIZED: Final = "_input"  # the end of the names of taps that show a quantised input
+
+PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"rope": ("T", "H·Dh+Hkv·Dh"), "kv_write": ("T", "2·Hkv·Dh")}
+)
+"""What an operation writes where its tap shows more, the rows of qkv: rope turns queries and keys in place, the first
+columns; kv_write stores keys and values, the last, in the cache and in the cache's type.
+"""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SeenOperation:
+    """What one operation wrote."""
+
+    name: str  # of the tap
+    layer: int  # -1 outside the layers
+    symbolic: tuple[str, ...]  # shape in the shape table's dimensions
+    shape: tuple[int, ...]
+    dtype: str
+    last: Spread  # of the last token's row
+
+
+@dataclass(frozen=True)
+class SeenEmbedding:
+    """The embedding of one token."""
+
+    position: int
+    id: int
+    piece: str
+    first_numbers: tuple[float, ...]
+    row: Spread
+
+
+@dataclass(frozen=True)
+class SeenPair:
+    """Two numbers of a query or key head, which are turned together by an angle that grows with the position."""
+
+    pair: int
+    radians: float  # a position
+    positions_per_turn: float
+    cosine: float  # at the last token's position
+    sine: float
+
+
+@dataclass(frozen=True)
+class SeenLayer:
+    """What a layer does to the last token's row of the residual stream."""
+
+    layer: int
+    before: Spread  # the stream
+    attention_adds: Spread
+    between: Spread  # the stream after it
+    ffn_adds: Spread
+    after: Spread  # the stream after that
+    attention: SeenAttention
+    guesses: tuple[Guess, ...]  # the likeliest next tokens if this were the last layer
+    operations: tuple[SeenOperation, ...]
+
+
+@dataclass(frozen=True)
+class SeenForward:
+    """One pass of the forward."""
+
+    tokens: int  # T, computed in this step
+    context: int  # positions that the last token attends
+    embeddings: tuple[SeenEmbedding, ...]  # of this step's tokens
+    pairs: tuple[SeenPair, ...]
+    outside: tuple[SeenOperation, ...]  # operations outside the layers
+    embedding_guesses: tuple[Guess, ...]  # the likeliest next tokens if there were no layers
+    layers: tuple[SeenLayer, ...]
+    attention: Looks  # averaged over all heads and layers
+    largest_difference: float  # of all layers' attention: see ``SeenAttention.difference``
+
+
+class _Recorder:
+    """A tap that keeps the last token's row of each array, and all rows of the embedding."""
+
+    def __init__(self, runner: ModelRunner, batch: Batch) -> None:
+        self.operations: dict[tuple[str, int], SeenOperation] = {}
+        self.rows: dict[tuple[str, int], Array] = {}
+        self.embedded: Array = np.empty(0)
+        self._sizes = {**runner.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
+        self._vocab_size = runner.vocab_size
+        self._cached = runner.kv.keys.dtype
+        self._before = ""  # the tap before
+
+    def __call__(self, name: str, layer: int, array: Array) -> None:
+        # A quantised input is shown as the whole buffer; what is valid in it has the shape of what was quantised.
+        quantized = name.endswith(QUANTIZED)
+        symbolic = TAPS[self._before if quantized else name]
+        shape = self._shape(symbolic)
+        row = np.array(array[shape[0] - 1, : self._vocab_size if name == "logits" else shape[1]])
+        self.rows[name, layer] = row
+        if name in PARTS:
+            symbolic = PARTS[name]
+            shape = self._shape(symbolic)
+            row = row[-shape[1] :].astype(self._cached) if name == "kv_write" else row[: shape[1]]
+        self.operations[name, layer] = SeenOperation(name, layer, symbolic, shape, str(row.dtype), spread(row))
+        if name == "embed":
+            self.embedded = np.array(array)
+        self._before = name
+
+    def _shape(self, symbolic: Sequence[str]) -> tuple[int, ...]:
+        return tuple(evaluate(entry, self._sizes) for entry in symbolic)
+
+
+class OpenStep(NamedTuple):
+    """A pass that has been run open."""
+
+    batch: Batch
+    start: int  # position of its first token
+    rows: Mapping[tuple[str, int], Array]  # the last token's, by tap and layer
+    embedded: Array  # [T, D]
+    operations: Mapping[tuple[str, int], SeenOperation]
+    logits: Floats  # [V] of the last token
+
+
+def run_open(runner: ModelRunner, tokens: Sequence[SeenToken], start: int) -> OpenStep:
+    """Compute the tokens from position ``start`` on; those before it are in the cache.
+
+    The sequence has the whole pool: its page table is 0, 1, 2, …
+    """
+    batch = make_batch([Piece(start, [token.id for token in tokens[start:]], list(range(runner.kv.num_pages)))])
+    recorder = _Recorder(runner, batch)
+    logits = np.array(runner.step_open(batch, recorder)[0])
+    return OpenStep(batch, start, recorder.rows, recorder.embedded, recorder.operations, logits)
+
+
+def see_looks(runner: ModelRunner, tokens: Sequence[SeenToken], step: OpenStep) -> list[SeenAttention]:
+    """The last token's attention in each layer; ``step`` is the runner's latest."""
+    H, Dh = runner.config.num_heads, runner.config.head_dim
+    pages, context = step.batch.block_tables[0], len(tokens)
+    return [
+        see_attention(
+            step.rows["rope", layer][: H * Dh].reshape(H, Dh),
+            read_keys(runner.kv, layer, pages, context),
+            read_values(runner.kv, layer, pages, context),
+            step.rows["attention", layer].reshape(H, Dh),
+            tokens,
+        )
+        for layer in range(runner.config.num_layers)
+    ]
+
+
+def average_of_layers(looks: Sequence[SeenAttention], tokens: Sequence[SeenToken]) -> Looks:
+    """Over all heads of all layers."""
+    return average_looks(np.array([each.average.probabilities for each in looks]), tokens)
+
+
+def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[SeenToken], step: OpenStep) -> SeenForward:
+    """Everything that a pass shows; ``step`` is the runner's latest, tokens: the sequence up to its last."""
+    rows, num_layers = step.rows, runner.config.num_layers
+    stream = [rows["embed", -1], *(rows["ffn_residual", layer] for layer in range(num_layers))]
+    at_embedding, *guesses = guesses_at(runner, tokenizer, np.array(stream))
+    looks = see_looks(runner, tokens, step)
+    layers = tuple(
+        SeenLayer(
+            layer=layer,
+            before=spread(stream[layer]),
+            attention_adds=spread(rows["attention_output", layer]),
+            between=spread(rows["attention_residual", layer]),
+            ffn_adds=spread(rows["down", layer]),
+            after=spread(stream[layer + 1]),
+            attention=looks[layer],
+            guesses=guesses[layer],
+            operations=tuple(each for (_, where), each in step.operations.items() if where == layer),
+        )
+        for layer in range(num_layers)
+    )
+    return SeenForward(
+        tokens=len(tokens) - step.start,
+        context=len(tokens),
+        embeddings=tuple(
+            SeenEmbedding(token.position, token.id, token.piece, tuple(map(float, row[:FIRST_NUMBERS])), spread(row))
+            for token, row in zip(tokens[step.start :], step.embedded, strict=True)
+        ),
+        pairs=_pairs(runner.loaded.record.inverse_frequencies, rows["rope_angles", -1]),
+        outside=tuple(each for (_, layer), each in step.operations.items() if layer < 0),
+        embedding_guesses=at_embedding,
+        layers=layers,
+        attention=average_of_layers(looks, tokens),
+        largest_difference=max(each.difference for each in looks),
+    )
+
+
+def _pairs(frequencies: Array, angles: Array) -> tuple[SeenPair, ...]:
+    """frequencies: [Dh/2] radians a position; angles: [Dh] cosine and sine of each pair in turn."""
+    return tuple(
+        SeenPair(pair, float(each), float(2 * np.pi / each), float(cosine), float(sine))
+        for pair, (each, cosine, sine) in enumerate(zip(frequencies, angles[0::2], angles[1::2], strict=True))
+    )
