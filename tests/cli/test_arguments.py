@@ -12,7 +12,7 @@ from command import COMMAND, assert_refused, cutaway, environment, files_below
 import cutaway as package
 from cutaway.cli.main import app
 
-COMMANDS = ["run", "pull", "ls", "rm", "show", "shapes", "bench", "doctor"]
+COMMANDS = ["run", "chat", "walk", "tokenize", "pull", "ls", "rm", "show", "shapes", "bench", "doctor"]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import COMMAND, SECONDS, cutaway, environment, start
+from command import COMMAND, SECONDS, cutaway, environment, hear_interrupts, start
 
 STORY = ("run", "smollm2", "Tell me a long story about the sea.", "--max-tokens", "8000", "--temperature", "2")
 
@@ -95,7 +95,9 @@ main()
 
 def test_as_json_what_was_said_is_reported(smollm2_path: Path) -> None:
     command = [*COMMAND[:1], "-c", INTERRUPT_ITSELF, *STORY, "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), timeout=SECONDS, preexec_fn=hear_interrupts
+    )
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
     report = json.loads(result.stdout)
@@ -145,3 +147,14 @@ def test_while_fetching(tmp_path: Path, command: list[str]) -> None:
     assert output == b""
     assert b"Traceback" not in errors
     assert [path.suffix for path in (tmp_path / "cache" / "models").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.2, 0.3, 0.4, 0.6, 0.8])
+def test_while_the_command_is_loaded(seconds: float) -> None:
+    """Python itself starts in less than the first of these; what it prints then is not ours."""
+    process = start("doctor", "--json")
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert b"cutaway/cli" not in errors, errors
+    assert process.returncode in (130, -signal.SIGINT, 0) or b"runpy" in errors

@@ -13,6 +13,7 @@ from cutaway.cli.bench import bench
 from cutaway.cli.doctor import doctor
 from cutaway.cli.shapes import shapes
 from cutaway.errors import InvalidRequestError
+from support.tiny_llama import TinySizes, write_tiny_llama
 
 
 def invoke(command: Callable[..., Any], *arguments: str) -> Result:
@@ -42,9 +43,10 @@ def test_shapes_as_json(smollm2_path: Path) -> None:
     assert data["total_bytes"]["kv"] == 2 * 30 * 3 * 64 * 64 * 2
 
 
-def test_bench_as_json_and_as_text(smollm2_path: Path) -> None:
-    options = (str(smollm2_path), "--threads", "1", "--context", "20", "--prompt", "8")
+def test_the_ledger_as_json_and_as_text(smollm2_path: Path) -> None:
+    options = (str(smollm2_path), "--only", "ledger", "--threads", "1", "--context", "20", "--prompt", "8")
     data = json.loads(output(bench, *options, "--json"))
+    assert set(data) == {"model", "limits", "decode", "prefill"}
     assert (data["decode"]["tokens"], data["decode"]["context"]) == (1, 20)
     assert (data["prefill"]["tokens"], data["prefill"]["context"]) == (8, 8)
     for phase in ("decode", "prefill"):
@@ -54,6 +56,43 @@ def test_bench_as_json_and_as_text(smollm2_path: Path) -> None:
     text = output(bench, *options)
     for part in ("Limits of this machine, 1 thread", "Decode: 1 token at context 20", "Prefill: 8 tokens", "gate_up"):
         assert part in text
+    assert "Batch:" not in text
+    assert "Context:" not in text
+
+
+@pytest.fixture(scope="module")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a few hundred kilobytes with a context of 300 positions."""
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", TinySizes(context_length=300))
+
+
+def test_all_of_bench_as_json(tiny_path: Path) -> None:
+    data = json.loads(output(bench, str(tiny_path), "--context", "256", "--prompt", "8", "--json"))
+    assert set(data) == {"model", "limits", "decode", "prefill", "batch", "context"}
+    assert data["batch"]["context"] == 256
+    assert [point["rows"] for point in data["batch"]["points"]] == [1, 2, 4, 8, 16, 32]  # 8,192 positions hold these
+    assert [point["context"] for point in data["context"]["points"]] == [1, 64, 128, 256, 300]
+    for point in data["batch"]["points"]:
+        assert sum(point["seconds"].values()) == pytest.approx(point["timed_seconds"])
+
+
+def test_parts_of_bench_as_text(tiny_path: Path) -> None:
+    text = output(bench, str(tiny_path), "--only", "batch", "--only", "context")
+    for part in (
+        "Batch: one token in each row, each at context 128, tiny",
+        "\n  64  ",
+        "Context: one token, tiny",
+        "300",
+    ):
+        assert part in text
+    assert "Decode:" not in text
+    assert invoke(bench, str(tiny_path), "--only", "speed").exit_code == 2
+
+
+def test_one_row_at_a_context_longer_than_the_curve_s_pool(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "long.gguf", TinySizes(num_layers=1, context_length=8209))
+    data = json.loads(output(bench, str(path), "--only", "batch", "--context", "8209", "--json"))
+    assert [point["rows"] for point in data["batch"]["points"]] == [1]
 
 
 def test_doctor_as_json_and_as_text() -> None:

@@ -57,9 +57,10 @@ def test_json() -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("\n") == 1
     report = json.loads(result.stdout)
-    settings = {"seed": -3, "max_tokens": 9, "top_k": 40, "threads": 2, "context": 128, "temperature": 0.7}
-    settings |= {"top_p": 0.9, "min_p": 0.0, "model": "smollm2"}
+    settings = {"seed": -3, "threads": 2, "context": 128, "model": "smollm2", "kv": "paged"}
     assert {name: report[name] for name in settings} == settings
+    parameters = {"seed": -3, "max_tokens": 9, "top_k": 40, "temperature": 0.7, "top_p": 0.9, "min_p": 0.0}
+    assert {name: report["parameters"][name] for name in parameters} == parameters
     assert report["generated_tokens"] == len(report["token_ids"]) <= 9
     assert report["prompt_tokens"] == len(report["prompt_token_ids"])
     assert report["finish_reason"] in ("stop", "length")
@@ -78,7 +79,7 @@ def test_a_prompt_longer_than_the_context() -> None:
     result = cutaway("run", "smollm2", "one two three four five six seven eight nine ten", "--context", "32")
     assert_refused(result, 5, " tokens; the context holds 32, and one must be left", "Shorten the prompt")
     result = cutaway("run", "smollm2", "hi", "--context", "9000")
-    assert_refused(result, 2, "context is 9000", "to 8192")
+    assert_refused(result, 2, "the context (max_model_len, --context) is 9000", "to 8192")
 
 
 def test_an_encoding_that_lacks_the_answer_s_characters() -> None:

@@ -11,10 +11,12 @@ from cutaway.audit.ledger import HANDOVER, Ledger, LedgerRow
 from cutaway.audit.limits import MachineLimits
 from cutaway.cli.tables import (
     PIPED_WIDTH,
+    FirstThatFits,
     ledger_dict,
     ledger_summary,
     ledger_table,
     limits_table,
+    narrow_ledger_table,
     output_console,
     quantity,
 )
@@ -68,6 +70,18 @@ def test_a_piped_ledger_is_neither_cut_nor_coloured(ledger: Ledger) -> None:
     assert total == "sum 61 1,000.000 1.000 1,001.000 2,500.100 100.0 42.0"
 
 
+def test_a_narrow_ledger_fits_80_columns(ledger: Ledger) -> None:
+    table = narrow_ledger_table(ledger, "Prefill")
+    output = io.StringIO()
+    console = Console(file=output, width=80)
+    assert console.measure(table, options=console.options.update(max_width=1000)).maximum <= 80
+    console.print(table)
+    lines = {line.split()[0]: " ".join(line.split()) for line in output.getvalue().splitlines()}
+    assert lines["attention"] == "attention 30 1 G f32 2 MB 500.000 20.0 float32 10.0"
+    assert lines["attention_output_input"] == "attention_output_input 30 100 G int8 2 GB 2,000.000 80.0 int8 50.0"
+    assert lines["sum"] == "sum 61 2.00 GB 2,500.100 100.0 42.0"
+
+
 def test_the_limits_table_shows_the_probes_parameters(limits: MachineLimits) -> None:
     text = piped(limits_table(limits))
     assert "2 threads" in text
@@ -99,3 +113,14 @@ def test_output_that_is_no_terminal_has_a_fixed_width(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "20")
     console = output_console()
     assert (console.is_terminal, console.width) == (False, PIPED_WIDTH)
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(limits: MachineLimits) -> None:
+    tables = (limits_table(limits), limits_table(limits, narrow=True))
+    for width, probed in ((140, True), (80, False)):
+        output = io.StringIO()
+        Console(width=width, file=output, highlight=False).print(FirstThatFits(*tables))
+        text = output.getvalue()
+        assert "…" not in text
+        assert ("registers" in text) == probed
+        assert max(map(len, text.splitlines())) <= width

@@ -6,6 +6,8 @@ each stage.
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +28,12 @@ def print_message(kind: str, text: str) -> None:
     """``error: …`` or ``warning: …`` on standard error, the text as it is: a path may look like markup."""
     style = "bold red" if kind == "error" else "yellow"
     error_console().print(Text.assemble((f"{kind}:", style), " ", text), soft_wrap=True)
+
+
+def generated(statistics: Any) -> str:
+    """How many tokens, and how fast; one token has no rate."""
+    count = statistics.generated_tokens
+    return "1 token" if count == 1 else f"{count} tokens at {statistics.decode_rate:.0f} tok/s"
 
 
 class FetchProgress:
@@ -118,3 +126,17 @@ class CompileProgress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
         return self._count > 0
+
+
+@contextmanager
+def first_use(console: Console) -> Iterator[tuple[FetchProgress, CompileProgress]]:
+    """Shows what a model's first use takes, fetching and compiling; no line of it is left, however the block ends."""
+    from cutaway.engine.compile import compilations  # here: the other commands shall not wait for the compiler to load
+
+    with FetchProgress(console) as fetching:
+        compiling = CompileProgress(console, fetching)
+        with compilations(compiling):
+            try:
+                yield fetching, compiling
+            finally:
+                compiling.abandon()

@@ -21,7 +21,7 @@ def doctor(as_json: Json = False) -> None:
 
     from cutaway.audit.limits import measure_limits
     from cutaway.audit.machine import machine_report
-    from cutaway.cli.tables import limits_table, output_console, plain_table
+    from cutaway.cli.tables import FirstThatFits, limits_table, output_console, plain_table
     from cutaway.ops.cpu.threads import ThreadTeam
 
     report = machine_report()
@@ -41,7 +41,7 @@ def doctor(as_json: Json = False) -> None:
         table.add_row(name, Text(found))
     console.print(table)
     console.print()
-    console.print(limits_table(limits))
+    console.print(FirstThatFits(limits_table(limits), limits_table(limits, narrow=True)))
 
 
 def report_lines(report: "MachineReport") -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ In: a ``ShapeReport``. Out: rich tables: dimensions, weights, KV cache, buffers.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.table import Table
 
@@ -21,25 +22,31 @@ def _dimension_table(report: ShapeReport) -> Table:
     return table
 
 
-def _shape_table(title: str, lines: Sequence[ShapeLine], total: int) -> Table:
+COLUMNS: Final = ("name", "count", "symbolic", "actual", "type", "bytes", "meaning")
+NARROW: Final = ("name", "symbolic", "actual", "bytes")
+
+
+def _shape_table(title: str, lines: Sequence[ShapeLine], total: int, narrow: bool) -> Table:
     table = plain_table(title)
-    table.add_column("name", no_wrap=True)
-    table.add_column("count", justify="right")
-    table.add_column("symbolic", no_wrap=True)
-    table.add_column("actual", no_wrap=True)
-    table.add_column("type")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("meaning")
+    if narrow:
+        table.padding = (0, 1, 0, 0)
+    columns = NARROW if narrow else COLUMNS
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("count", "bytes") else "left", no_wrap=True)
+
+    def row(cells: Sequence[str], style: str = "") -> None:
+        table.add_row(*(cell for column, cell in zip(COLUMNS, cells, strict=True) if column in columns), style=style)
+
     for line in lines:
         # No markup: "[T, D]" would be read as a style.
         symbolic, actual = ("\\[" + ", ".join(map(str, entries)) + "]" for entries in (line.symbolic, line.shape))
-        table.add_row(line.name, str(line.count), symbolic, actual, line.dtype, quantity(line.bytes, "B"), line.meaning)
-    table.add_row("total", "", "", "", "", quantity(total, "B"), f"{total:,} bytes", style="bold")
+        row((line.name, str(line.count), symbolic, actual, line.dtype, quantity(line.bytes, "B"), line.meaning))
+    row(("total", "", "", "", "", quantity(total, "B"), f"{total:,} bytes"), "bold")
     return table
 
 
-def shape_tables(report: ShapeReport) -> list[Table]:
-    """Dimensions, weights, KV cache, buffers."""
+def shape_tables(report: ShapeReport, narrow: bool = False) -> list[Table]:
+    """Dimensions, weights, KV cache, buffers; narrow: for 80 columns, without types and meanings."""
     titles = {
         "weights": "Weights, in the file's block formats",
         "kv": "KV cache",
@@ -47,5 +54,5 @@ def shape_tables(report: ShapeReport) -> list[Table]:
     }
     return [
         _dimension_table(report),
-        *(_shape_table(title, getattr(report, part), report.total(part)) for part, title in titles.items()),
+        *(_shape_table(title, getattr(report, part), report.total(part), narrow) for part, title in titles.items()),
     ]

@@ -25,7 +25,7 @@ def shapes(
     # Imported here: the other commands shall not wait for the compiler to load.
     from cutaway.audit.shape_report import shape_report
     from cutaway.cli.shape_tables import shape_tables
-    from cutaway.cli.tables import output_console
+    from cutaway.cli.tables import FirstThatFits, output_console
     from cutaway.formats.gguf import open_gguf
 
     with FetchProgress(error_console()) as fetching:
@@ -36,6 +36,6 @@ def shapes(
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
         return
     console = output_console()
-    for table in shape_tables(report):
-        console.print(table)
+    for wide, narrow in zip(shape_tables(report), shape_tables(report, narrow=True), strict=True):
+        console.print(FirstThatFits(wide, narrow))
         console.print()

@@ -3,10 +3,12 @@
 In: ``MachineLimits``, ``Ledger``. Out: rich tables and sentences, or plain data for JSON.
 """
 
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -15,14 +17,47 @@ from cutaway.audit.limits import MachineLimits, Rate
 
 BYTE_FIELDS = ("weight_bytes", "kv_bytes", "activation_bytes")
 PIPED_WIDTH = 140  # columns where the output is no terminal
+UNBOUNDED = 10_000  # columns; wider than any table
+BUSY = 1.3
+"""Steps that take so many times as long as the fastest are a neighbour's doing."""
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def output_console() -> Console:
+def output_console(piped_width: int = PIPED_WIDTH) -> Console:
     """A console on standard output; where that is no terminal: without colour, of fixed width."""
     console = Console(highlight=False, emoji=False)
-    return console if console.is_terminal else Console(width=PIPED_WIDTH, highlight=False, emoji=False)
+    return console if console.is_terminal else Console(width=piped_width, highlight=False, emoji=False)
+
+
+class FirstThatFits:
+    """The first of several tables whose columns fit the console that it is printed on, else the last."""
+
+    def __init__(self, *tables: Table) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unbounded = options.update(max_width=UNBOUNDED)  # a measure never exceeds the width that it is given
+        fitting = (t for t in self._tables if console.measure(t, options=unbounded).maximum <= options.max_width)
+        yield next(fitting, self._tables[-1])
+
+
+def print_whole(console: Console, renderables: Iterable[RenderableType]) -> None:
+    """Print; a table is as wide as it must be, whatever the console's width, so that no number is cut. Where the output
+    is no terminal, lines don't end in blanks.
+    """
+    width = console.width
+    for each in renderables:
+        if isinstance(each, Table):
+            unbounded = console.options.update(max_width=UNBOUNDED)
+            console.width = max(width, console.measure(each, options=unbounded).maximum)
+        if console.is_terminal:
+            console.print(each)
+        else:
+            with console.capture() as capture:
+                console.print(each)
+            console.file.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+        console.width = width
 
 
 def quantity(value: float, unit: str) -> str:
@@ -46,17 +81,18 @@ def plain_table(title: str) -> Table:
     )
 
 
-def limits_table(limits: MachineLimits) -> Table:
-    """The machine's limits, each with its spread."""
+def limits_table(limits: MachineLimits, narrow: bool = False) -> Table:
+    """The machine's limits, each with its spread; narrow: without how they were probed."""
     table = plain_table(f"Limits of this machine, {_threads(limits.threads)}")
-    table.add_column("limit")
-    for column in ("best", "median", "worst", "repeats"):
-        table.add_column(column, justify="right")
-    table.add_column("probe")
+    table.add_column("limit", no_wrap=True)
+    for column in ("best", "median", "worst") if narrow else ("best", "median", "worst", "repeats"):
+        table.add_column(column, justify="right", no_wrap=True)
+    if not narrow:
+        table.add_column("probe", no_wrap=True)
 
     def row(name: str, rate: Rate, unit: str, probe: str) -> None:
         rates = [quantity(value, unit) for value in (rate.best, rate.median, rate.worst)]
-        table.add_row(name, *rates, str(rate.repeats), probe)
+        table.add_row(name, *rates, *(() if narrow else (str(rate.repeats), probe)))
 
     row("streaming read", limits.stream, "B/s", f"{quantity(limits.stream_bytes, 'B')}, {_pages(limits)}")
     row("int8 dot products", limits.int8, "op/s", f"registers and L1, {limits.lowering}")
@@ -72,6 +108,36 @@ def _pages(limits: MachineLimits) -> str:
     if limits.huge_page_bytes is None:
         return "page size unknown"
     return f"{100 * limits.huge_page_bytes / limits.stream_bytes:.0f} % in huge pages"
+
+
+def narrow_ledger_table(ledger: Ledger, title: str) -> Table:
+    """As ``ledger_table``, for 80 columns: without shapes, all bytes in one column, three digits of each number."""
+    table = plain_table(title)
+    table.padding = (0, 1, 0, 0)
+    for column in ("operation", "calls", "operations", "bytes", "time\nms", "% of\nstep", "limit", "% of\nlimit"):
+        table.add_column(column, justify="left" if column in ("operation", "limit") else "right", no_wrap=True)
+    for row in ledger.rows:
+        name, calls, *_, time, of_step, limit, of_limit = _cells(row, ledger.seconds)
+        kind = " int8" if row.int8_operations else " f32 "
+        operations = quantity(row.int8_operations or row.flops, "")
+        table.add_row(
+            name,
+            calls,
+            operations and operations + kind,
+            quantity(row.bytes, "B"),
+            time,
+            of_step,
+            limit,
+            of_limit,
+        )
+    calls, size = str(sum(row.calls for row in ledger.rows)), quantity(sum(row.bytes for row in ledger.rows), "B")
+    table.add_row("sum", calls, "", size, *_sum_cells(ledger), style="bold")
+    return table
+
+
+def _sum_cells(ledger: Ledger) -> tuple[str, str, str, str]:
+    bound = sum(row.bound_seconds for row in ledger.rows)
+    return f"{ledger.seconds * 1e3:,.3f}", "100.0", "", _percent(bound, ledger.seconds)
 
 
 def ledger_table(ledger: Ledger, title: str) -> Table:
@@ -93,10 +159,7 @@ def ledger_table(ledger: Ledger, title: str) -> Table:
         "",
         "",
         *map(_millions, totals),
-        f"{ledger.seconds * 1e3:,.3f}",
-        "100.0",
-        "",
-        _percent(sum(row.bound_seconds for row in ledger.rows), ledger.seconds),
+        *_sum_cells(ledger),
         style="bold",
     )
     return table
@@ -148,6 +211,17 @@ def ledger_summary(ledger: Ledger) -> list[str]:
             f"{100 * median / ledger.streaming_limit:.1f} % of it is reached.",
         )
     return lines
+
+
+def unrest(ledgers: Sequence[Ledger]) -> list[str]:
+    """That the machine was busy, if it was: steps, closed or timed, far above the fastest of the same ledger."""
+    factor = statistics.median(max(each.closed_median, each.seconds) / each.closed_seconds[0] for each in ledgers)
+    if factor < BUSY:
+        return []
+    return [
+        f"The machine was busy: a step took {factor:.1f} times as long as the fastest, and some operations still more. "
+        "Measure again when it is quiet."
+    ]
 
 
 LEGEND = (

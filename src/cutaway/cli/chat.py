@@ -1,0 +1,137 @@
+"""``cutaway chat``: a conversation in the terminal.
+
+In: lines, of which those that begin with a slash are commands (``cli.chat_commands``). Out: answers on standard output
+as they are generated, everything else on standard error. Where standard input is a pipe, each line is a turn.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from cutaway.cli.chat_commands import ChatState, is_command, run_command
+from cutaway.cli.console import error_console, first_use, print_message
+from cutaway.cli.line_editor import read_lines
+from cutaway.cli.models import ModelName
+from cutaway.cli.options import (
+    KV,
+    MAX_TOKENS,
+    TEMPERATURE,
+    TOP_P,
+    Context,
+    FrequencyPenalty,
+    MaxTokens,
+    MinP,
+    PresencePenalty,
+    RepetitionPenalty,
+    Seed,
+    System,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+)
+from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
+
+WELCOME = "Ask something. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the chat."
+
+
+def chat(
+    model: ModelName,
+    system: System = None,
+    temperature: Temperature = TEMPERATURE,
+    top_k: TopK = 0,
+    top_p: TopP = TOP_P,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    presence_penalty: PresencePenalty = 0.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    seed: Seed = None,
+    max_tokens: MaxTokens = MAX_TOKENS,
+    context: Context = None,
+    threads: Threads = None,
+    kv: KV = "paged",
+    history: Annotated[
+        bool, typer.Option("--history/--no-history", help="Keep the lines typed on a terminal, in the cache folder.")
+    ] = True,
+) -> None:
+    """Talk with a model over several turns."""
+    if sys.stdin is None:
+        raise InvalidRequestError("standard input is closed; a chat reads from it. Open it, or pipe text in.", "prompt")
+    from cutaway.sampling.params import SamplingParams
+
+    params = SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        seed=seed,
+        max_tokens=max_tokens,
+    )
+    from cutaway.engine.conversation import Conversation
+    from cutaway.engine.llm import LLM
+
+    console = error_console()
+    with first_use(console) as (fetching, compiling):
+        llm = LLM(model, threads=threads, max_model_len=context, kv=kv, progress=fetching)
+        compiling.done()
+    with llm:
+        state = ChatState(llm, Conversation(llm), params)
+        state.conversation.set_system(system)
+        _talk(state, console, history)
+
+
+def _talk(state: ChatState, console: Any, history: bool) -> None:
+    """Read, answer, until the input ends. On a terminal an error or Ctrl-C is told, and the chat goes on."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        console.print(WELCOME, style="dim")
+    for text in _turns(interactive, history):
+        try:
+            if is_command(text):
+                message = run_command(state, text)
+                if message is None:
+                    return
+                console.print(message, style="dim", soft_wrap=True, markup=False)
+            else:
+                _answer(state, text, console)
+        except CutawayError as error:
+            if not interactive:
+                raise
+            print_message("error", str(error))
+        except KeyboardInterrupt:  # before the first step, after the last, or in a command
+            if not interactive:
+                raise
+            print_message("warning", "interrupted.")
+
+
+def _turns(interactive: bool, history: bool) -> Iterator[str]:
+    for text in read_lines(interactive, history):
+        if text.strip():
+            yield text
+
+
+def _answer(state: ChatState, text: str, console: Any) -> None:
+    """One turn. Ctrl-C ends the answer, which stays in the history as far as it came."""
+    try:
+        stream = state.conversation.ask(text, state.params)
+    except CapacityError as error:
+        raise CapacityError(f"{error} In a chat: /undo, /clear, or start it with a larger --context.") from error
+    try:
+        for delta in stream:
+            sys.stdout.write(delta.text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        stream.close()
+    finally:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    if not stream.statistics().generated_tokens:
+        print_message("warning", "stopped before the first token; the question is not in the history.")
+        return
+    state.remember(text, stream)
+    console.print(state.summary(), style="dim", soft_wrap=True)

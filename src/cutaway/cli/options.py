@@ -1,0 +1,47 @@
+"""The options that several commands share, each defined once, and how parameters are shown.
+
+In: nothing, or sampling parameters. Out: annotated types and defaults for the commands' signatures; the parameters in
+effect.
+"""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+Temperature = Annotated[float, typer.Option(help="0 takes the most likely token; 1 the model's own spread.")]
+TopK = Annotated[int, typer.Option(help="Only the k most likely tokens; 0 is all.")]
+TopP = Annotated[float, typer.Option(help="Only the most likely tokens that reach this probability.")]
+MinP = Annotated[float, typer.Option(help="Only tokens of at least this part of the best one's probability.")]
+RepetitionPenalty = Annotated[
+    float, typer.Option(help="Above 1, tokens of the prompt and the answer so far are less likely; 1 is off.")
+]
+PresencePenalty = Annotated[float, typer.Option(help="Taken off the score of every token of the answer so far.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="The same, for each time that the token was said.")]
+Seed = Annotated[int | None, typer.Option(help="For the same answer again; fresh and shown where none is given.")]
+MaxTokens = Annotated[
+    int, typer.Option(help="Tokens of the answer at most; a small model may not find an end by itself.")
+]
+MinTokens = Annotated[int, typer.Option(help="Tokens of the answer at least.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End the answer before this text; may be given several times.")]
+Context = Annotated[int | None, typer.Option(help="Positions of prompt and answer; default, the model's, up to 8192.")]
+Threads = Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")]
+KV = Annotated[str, typer.Option("--kv", help="How keys and values are kept: paged, contiguous, or none.")]
+
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of an answer.")]
+System = Annotated[str | None, typer.Option(help="A system message to begin with.")]
+Logprobs = Annotated[
+    int | None, typer.Option(help="With --json: log-probabilities of each token and of so many of the likeliest.")
+]
+
+TEMPERATURE: Final = 0.7
+TOP_P: Final = 0.9
+MAX_TOKENS: Final = 1024
+
+
+def effective(params: Any) -> dict[str, Any]:
+    """The fields of sampling parameters that are not at their defaults, for display and for files."""
+    from dataclasses import fields
+
+    return {
+        each.name: getattr(params, each.name) for each in fields(params) if each.default != getattr(params, each.name)
+    }
