@@ -2,8 +2,9 @@
 
 GGUF ?= $(shell .venv/bin/cutaway pull smollm2)
 PEERS ?= peers/bin/python
+MODELS ?= qwen2.5-coder-0.5b-instruct
 
-.PHONY: run test check long fuzz fixtures peers
+.PHONY: run test check docs long fuzz models fixtures peers
 
 # Install, and ask a model something.
 run:
@@ -17,6 +18,10 @@ test:
 check:
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
+# The pages that are made from the sources; a test fails where one is not current.
+docs:
+	.venv/bin/python docs/make_api.py && .venv/bin/python docs/make_files.py && .venv/bin/python docs/make_shapes.py
+
 # The tests that take minutes, with all others.
 long:
 	CUTAWAY_LONG_TESTS=1 .venv/bin/pytest
@@ -24,6 +29,10 @@ long:
 # A hundred thousand damaged model files.
 fuzz:
 	CUTAWAY_FUZZ_EXAMPLES=100000 .venv/bin/pytest tests/formats/test_gguf_hostile.py
+
+# Models that only tests use, for the tests that are skipped without them (0.5 GB).
+models:
+	.venv/bin/python tests/oracles/fetch_models.py $(MODELS)
 
 # What other implementations say about the same file; each script tells which packages PEERS needs.
 fixtures:

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cutaway.audit.limits import MachineLimits, Rate
 from cutaway.hub import resolve
+
+# How long an example takes says nothing here: the machine may be busy, and kernels compile when they are first used.
+settings.register_profile("cutaway", deadline=None)
+settings.load_profile("cutaway")
 
 
 @pytest.fixture(scope="session")

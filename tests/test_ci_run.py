@@ -1,4 +1,4 @@
-"""``.ci/run`` runs the README's test command and hides no failure. It is run on a copy, with scripts in the place of
+"""``.ci/run`` runs the README's commands and hides no failure. It is run on a copy, with scripts in the place of
 the tools.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TOOLS = ("pip", "pytest", "ruff", "mypy")
+TOOLS = ("pip", "cutaway", "pytest", "ruff", "mypy")
 CLOSING = "===== 3 passed, 1 skipped in 0.10s ====="
 
 
@@ -50,9 +50,12 @@ def test_it_runs_the_command_of_the_readme_with_pinned_versions(checkout: Path) 
     assert result.stdout.splitlines()[-1] == CLOSING
     pinned = (checkout / "constraints.txt").as_uri()
     assert (checkout / "calls").read_text().splitlines() == [
+        f"pip install . [{pinned}]",
+        f"cutaway run smollm2 What is the capital of France? [{pinned}]",
         f"pip install -e .[test] [{pinned}]",
         "pytest  []",
         f"pip install -e .[dev] [{pinned}]",
+        "pytest -q tests/engine/test_notebook.py []",
         "ruff check . []",
         "ruff format --check . []",
         "mypy  []",

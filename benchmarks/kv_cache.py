@@ -1,0 +1,91 @@
+"""What each setting of the KV cache costs: time a token, positions computed a token, bytes reserved and used.
+
+    python benchmarks/kv_cache.py MODEL.gguf [--lengths 64 256 1024] [--tokens 8] [--rounds 3] [--json FILE]
+
+The settings take turns in each round; a cell is the median of its rounds. A prompt of so many tokens is computed, and
+the tokens after it are timed. The tokens of all settings are compared: they must be the same.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM, SamplingParams
+
+SETTINGS = ("none", "contiguous", "paged")
+
+
+def one_run(llm: LLM, length: int, tokens: int) -> dict[str, Any]:
+    """Generate behind a prompt of ``length`` tokens that nothing is cached of; seconds of each token but the first."""
+    prompt = np.random.default_rng(length).integers(1000, 40000, length).tolist()
+    computed = 0
+    step = llm.runner.step
+
+    def counted(batch: Any) -> Any:
+        nonlocal computed
+        computed += len(batch.tokens)
+        return step(batch)
+
+    llm.runner.step = counted  # type: ignore[method-assign]
+    stream = llm.stream(prompt, SamplingParams(temperature=0, max_tokens=tokens + 1, ignore_eos=True))
+    try:
+        next(stream)
+        computed, begin = 0, time.perf_counter()
+        for _ in range(tokens):
+            next(stream)
+        seconds = time.perf_counter() - begin
+    finally:
+        del llm.runner.step  # type: ignore[method-assign]
+    output = stream.output()
+    return {
+        "ms_per_token": 1e3 * seconds / tokens,
+        "positions_per_token": computed / tokens,
+        "reserved_bytes": output.statistics.kv_reserved_bytes,
+        "used_bytes": output.statistics.kv_used_bytes,
+        "token_ids": output.outputs[0].token_ids,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--tokens", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    engines = {kv: LLM(options.model, kv=kv, threads=options.threads) for kv in SETTINGS}
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for round in range(options.rounds):
+        for length in options.lengths:
+            for kv in SETTINGS:
+                print(f"round {round + 1} of {options.rounds}: {length} tokens, {kv}", file=sys.stderr)
+                runs.setdefault((kv, length), []).append(one_run(engines[kv], length, options.tokens))
+    rows = []
+    print("| prompt | KV cache | ms a token | positions computed a token | reserved | used |")
+    print("|---|---|---|---|---|---|")
+    for length in options.lengths:
+        answers = {tuple(run["token_ids"]) for kv in SETTINGS for run in runs[kv, length]}
+        assert len(answers) == 1, f"the settings disagree behind {length} tokens"
+        for kv in SETTINGS:
+            row = {key: value for key, value in runs[kv, length][0].items() if key != "token_ids"}
+            row["ms_per_token"] = statistics.median(run["ms_per_token"] for run in runs[kv, length])
+            rows.append({"kv": kv, "prompt_tokens": length, **row})
+            print(
+                f"| {length} | {kv} | {row['ms_per_token']:.1f} | {row['positions_per_token']:.1f} | "
+                f"{row['reserved_bytes'] / 1e6:.2f} MB | {row['used_bytes'] / 1e6:.2f} MB |"
+            )
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"model": options.model, "rounds": options.rounds, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
