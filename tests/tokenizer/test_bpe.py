@@ -13,6 +13,7 @@ from cutaway.tokenizer import Tokenizer, load_tokenizer
 from cutaway.tokenizer.bpe import MergeTable, read_merges
 from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
 from cutaway.tokenizer.merge import merge_by_rank
+from cutaway.tokenizer.vocabulary import read_vocabulary
 
 
 def merge_by_rescanning(ids: list[int], table: MergeTable) -> list[int]:
@@ -63,7 +64,8 @@ class CountingRanks(dict[int, int]):
 def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: dict[str, object]) -> None:
     pieces: list[str] = smollm2_metadata["tokenizer.ggml.tokens"]  # type: ignore[assignment]
     id_of = {piece: i for i, piece in enumerate(pieces)}
-    table = read_merges(smollm2_metadata, id_of)
+    merges = [(left, right) for left, right in map(str.split, smollm2_metadata["tokenizer.ggml.merges"])]  # type: ignore[arg-type]
+    table = read_merges(merges, read_vocabulary(smollm2_metadata), "merges")
 
     def lookups(n: int) -> int:
         ranks = CountingRanks(table.rank_of)

@@ -56,6 +56,8 @@ KEYS: dict[str, tuple[set[str], str]] = {  # by key: the kinds that are right, a
 SPM_KEYS: dict[str, tuple[set[str], str]] = {
     "scores": ({"integers", "floats"}, "an array of numbers"),
     "add_space_prefix": (BOOLEAN, "true or false"),
+    "remove_extra_whitespaces": (BOOLEAN, "true or false"),
+    "precompiled_charsmap": ({"integers"}, "an array of integers"),
 }
 
 
@@ -79,7 +81,7 @@ def test_every_key_that_is_read_is_tried_below() -> None:
         metadata = ReadKeys(values)
         load_tokenizer(metadata)
         keys_read |= metadata.keys_read
-    assert keys_read == {full_name(key) for key in KEYS | SPM_KEYS}
+    assert keys_read - {"general.architecture"} == {full_name(key) for key in KEYS | SPM_KEYS}
 
 
 @pytest.mark.parametrize(
