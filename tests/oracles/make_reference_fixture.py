@@ -22,6 +22,8 @@ matrix products in float64: a difference below it says nothing about the impleme
     peers/bin/python tests/oracles/make_reference_fixture.py SmolLM2-135M-Instruct.Q4_1.gguf
     peers/bin/python tests/oracles/make_reference_fixture.py qwen2.5-coder-0.5b-instruct.gguf \\
         --prompts tests/fixtures/qwen2_prompts.json --output tests/fixtures/qwen2_reference.npz
+    peers/bin/python tests/oracles/make_reference_fixture.py gemma3-270m.gguf \\
+        --prompts tests/fixtures/gemma3_prompts.json --output tests/fixtures/gemma3_reference.npz
 """
 
 import argparse

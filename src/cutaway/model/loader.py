@@ -1,23 +1,28 @@
 """From a file to a model that can run: weights checked against the shape table and repacked into tiles.
 
-In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into.
+In: a model source. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into.
 Source pages are given back to the system as they are repacked.
 """
 
+import math
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cutaway.errors import ModelFileError
 from cutaway.formats.blocks import dequantize
-from cutaway.formats.gguf import GGUFFile, Tensor
+from cutaway.formats.source import ModelSource
+from cutaway.formats.tensor import Tensor
+from cutaway.model.assemble import assemble
 from cutaway.model.config import ModelConfig, read_config
-from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
-from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions, weights_of
+from cutaway.model.shapes import OPTIONAL, Limits, Part, Row, dimensions, weights_of
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.memory import Arena, aligned
+from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, TileFormat, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
@@ -35,7 +40,7 @@ class LoadedModel:
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The tensors that a model of this config has, each with its shape. ``output.weight`` is optional."""
+    """The tensors that a model of this config has, each with its shape; those of ``OPTIONAL`` it may lack."""
     sizes = dimensions(config, Limits(1, 1, 1, 1, 1))
     return {
         row.name.format(l=layer): row.size(sizes)
@@ -44,18 +49,13 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
-def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
+def check_tensors(gguf: ModelSource, config: ModelConfig) -> None:
     """Every tensor must be there, with its shape, and none besides. Raises ModelFileError that lists what is wrong."""
     expected = expected_tensors(config)
-    missing = [name for name in expected if name not in gguf.tensors and name != "output.weight"]
-    if "rope_freqs.weight" in gguf.tensors:
-        raise ModelFileError(
-            f"{gguf.path}: the tensor 'rope_freqs.weight' scales rotary positions, which Cutaway does not compute yet. "
-            "Use a model without it."
-        )
+    missing = [gguf.named(name) for name in expected if name not in gguf.tensors and name not in OPTIONAL]
     unknown = [name for name in gguf.tensors if name not in expected]
     wrong = [
-        f"{name} is {list(gguf.tensors[name].shape)}, not {list(shape)}"
+        f"{gguf.named(name)} is {list(gguf.tensors[name].shape)}, not {list(shape)}"
         for name, shape in expected.items()
         if name in gguf.tensors and gguf.tensors[name].shape != shape
     ]
@@ -72,7 +72,7 @@ def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
             )
 
 
-def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
+def tile_format(gguf: ModelSource, tensor: Tensor) -> TileFormat:
     """The tile format of a matrix. Raises ModelFileError for a block type without a kernel."""
     try:
         return TILE_FORMATS[tensor.block_type.name]
@@ -83,8 +83,16 @@ def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
         ) from None
 
 
-def read_vector(gguf: GGUFFile, name: str) -> Floats:
-    """A norm's weight, or a matrix's bias, as float32. Raises ModelFileError for one in blocks."""
+def memory_bytes(tensor: Tensor) -> int:
+    """What a tensor takes once loaded: a matrix in tiles, a vector in float32. Of a type without a kernel, 0."""
+    if len(tensor.shape) != 2:
+        return 4 * math.prod(tensor.shape)
+    layout = TILE_FORMATS.get(tensor.block_type.name)
+    return 0 if layout is None else layout.size(*tensor.shape)
+
+
+def read_floats(gguf: ModelSource, name: str) -> Floats:
+    """A norm's weight, a bias, rows of positions, as float32. Raises ModelFileError for one in blocks."""
     tensor = gguf.tensors[name]
     if tensor.block_type.name not in ("F32", "F16", "BF16"):
         raise ModelFileError(
@@ -92,47 +100,81 @@ def read_vector(gguf: GGUFFile, name: str) -> Floats:
             "it must be F32, F16 or BF16."
         )
     # A copy: read-only memory of the file would be another type to the compiled forward.
-    return np.array(dequantize(tensor.block_type, tensor.data).reshape(-1))
+    return np.array(dequantize(tensor.block_type, tensor.data).reshape(tensor.shape))
 
 
-def bias_of(gguf: GGUFFile, matrix: str) -> Floats | None:
+def position_rows_of(gguf: ModelSource, config: ModelConfig) -> Floats | None:
+    """The learned rows [P, D]; None where the model has none."""
+    return read_floats(gguf, "position_embd.weight") if config.has("position_embd.weight") else None
+
+
+def bias_of(gguf: ModelSource, matrix: str) -> Floats | None:
     """The bias [N] that belongs to a matrix, by its name; None where it has none."""
     name = f"{matrix.removesuffix('.weight')}.bias"
-    return read_vector(gguf, name) if name in gguf.tensors else None
+    return read_floats(gguf, name) if name in gguf.tensors else None
 
 
-def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
+def _present(gguf: ModelSource, config: ModelConfig, rows: Iterable[Row]) -> list[str]:
+    """The names of the file's tensors that these rows of the shape table stand for."""
+    layers = range(config.num_layers)
+    names = (row.name.format(l=layer) for row in rows for layer in (layers if "{l}" in row.name else (0,)))
+    return [name for name in names if name in gguf.tensors]
+
+
+def matrices_of(gguf: ModelSource, config: ModelConfig) -> list[str]:
+    """The tensors that are repacked into tiles, in the order of the file."""
+    names = set(_present(gguf, config, (row for row in weights_of(config) if row.dtype == "blocks")))
+    return [name for name in gguf.tensors if name in names]
+
+
+def vectors_of(gguf: ModelSource, config: ModelConfig) -> list[str]:
+    """Weights and biases of norms."""
+    return _present(gguf, config, (row for row in weights_of(config) if "norm." in row.name))
+
+
+def _fill(layout: TileFormat, tensor: Tensor, tiles: Any, first: int) -> None:
+    """Repack as many of the matrix's rows as the tiles hold, from the first on. Rows out of order are in memory twice
+    for so long.
+    """
+    end = min(tensor.shape[0], first + len(tiles) * TILE_ROWS)
+    repack(layout, tensor.rows(first, end), tiles)
+
+
+def load_model(gguf: ModelSource, threads: int) -> LoadedModel:
     """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough
     memory.
     """
     config = read_config(gguf)
     check_tensors(gguf, config)
-    matrices = [name for name, tensor in gguf.tensors.items() if len(tensor.shape) == 2]
+    matrices = matrices_of(gguf, config)
     formats = {name: tile_format(gguf, gguf.tensors[name]) for name in matrices}
     biases = {name: bias for name in matrices if (bias := bias_of(gguf, name)) is not None}
+    vectors = {name: read_floats(gguf, name) for name in vectors_of(gguf, config)}
     widest = max(gguf.tensors[name].shape[0] for name in matrices) + TILE_ROWS
     sizes = {name: formats[name].size(*gguf.tensors[name].shape) for name in matrices}
-    bias_sizes = [4 * widest] + [4 * (len(bias) + TILE_ROWS) for bias in biases.values()]
-    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *bias_sizes)))
-    no_bias = int(arena.take(4 * widest).ctypes.data)
+    small_sizes = [4 * widest, *(4 * (len(bias) + TILE_ROWS) for bias in biases.values())]
+    small_sizes += [vector.nbytes for vector in vectors.values()]
+    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *small_sizes)))
+    zeros = int(arena.take(4 * widest).ctypes.data)
 
-    def place_bias(name: str) -> int:
-        """The address of a matrix's bias, with zeros behind it for the rows of a last, partial tile."""
-        if name not in biases:
-            return no_bias
-        room = arena.take(4 * (len(biases[name]) + TILE_ROWS)).view(np.float32)
-        room[: len(biases[name])] = biases[name]
-        return int(room.ctypes.data)
+    def place(vector: Floats, room: int) -> int:
+        """The address of a copy, with zeros behind it up to ``room`` bytes."""
+        copy = arena.take(room).view(np.float32)
+        copy[: len(vector)] = vector
+        return int(copy.ctypes.data)
 
-    weights = np.zeros(len(matrices), WEIGHT)
+    weights: dict[str, Any] = {}
     jobs = []
-    for index, name in enumerate(matrices):
+    for name in matrices:
         tensor, layout = gguf.tensors[name], formats[name]
         rows, columns = tensor.shape
         tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
-        weights[index] = (
+        bias = biases.get(name)
+        weights[name] = np.zeros((), WEIGHT)
+        weights[name][()] = (
             int(tiles.ctypes.data),
-            place_bias(name),
+            # Zeros behind a bias are for the rows of a last, partial tile.
+            zeros if bias is None else place(bias, 4 * (len(bias) + TILE_ROWS)),
             layout.multiply_one.address,
             layout.multiply_many.address,
             layout.decode_row.address,
@@ -141,35 +183,35 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
             tiles.shape[1],
         )
         jobs += [
-            (name, (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB)))
+            (name, (layout, tensor, tiles[first : first + TILES_A_JOB], first * TILE_ROWS))
             for first in range(0, tiles.shape[0], TILES_A_JOB)
         ]
     with ThreadPoolExecutor(threads) as pool:
-        repacked = [(name, pool.submit(repack, *job)) for name, job in jobs]
+        repacked = [(name, pool.submit(_fill, *job)) for name, job in jobs]
         for (name, done), (following, _) in zip(repacked, [*repacked[1:], (None, None)], strict=True):
             done.result()
             if name != following:  # the last job of this matrix
                 gguf.drop_pages(gguf.tensors[name])
+    addresses = {name: place(vector, vector.nbytes) for name, vector in vectors.items()}
 
-    where = {name: index for index, name in enumerate(matrices)}
-    layers = np.array(
-        [[where[f"blk.{l}.{matrix}.weight"] for matrix in LAYER_MATRICES] for l in range(config.num_layers)]
-    )
-    embedding = where["token_embd.weight"]
-    head = where.get("output.weight", embedding)
-    record = Model(
-        embedding=weights[embedding : embedding + 1].copy(),
-        layers=weights[layers],
-        attention_norm=np.stack([read_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
-        ffn_norm=np.stack([read_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
-        output_norm=read_vector(gguf, "output_norm.weight"),
-        head=weights[head : head + 1].copy(),
-        inverse_frequencies=inverse_frequencies(config.rope_base, config.head_dim),
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        norm_epsilon=np.float32(config.norm_epsilon),
-        rope_interleaved=config.rope_interleaved,
+    def part_of(name: str, part: Part) -> Any:
+        """Some rows of a matrix, from the first of a tile on."""
+        record = weights[f"{name}.weight"].copy()
+        record["tiles"] += part.first // TILE_ROWS * record["tile_bytes"]
+        record["bias"] += 4 * part.first if f"{name}.weight" in biases else 0
+        record["rows"] = part.rows
+        return record[()]
+
+    def norm(name: str | None) -> Any:
+        weight, bias = addresses.get(f"{name}.weight", 0), addresses.get(f"{name}.bias", zeros)
+        return np.array((weight, bias, config.norm_epsilon, config.layer_norm), NORM)[()]
+
+    record = assemble(
+        config,
+        part_of,
+        norm,
+        lambda items: np.array(items, items[0].dtype),
+        position_rows_of(gguf, config),
+        tied="output.weight" not in gguf.tensors,
     )
     return LoadedModel(config, record, arena, tuple(sorted({layout.name for layout in formats.values()})))
