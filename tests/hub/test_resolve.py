@@ -2,9 +2,11 @@ import os
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from cutaway.errors import CutawayError, DownloadError, InvalidRequestError, ModelFileError
-from cutaway.hub import CATALOGUE, installed, models_dir, remove, resolve
+from cutaway.hub import CATALOGUE, HUB_ALIASES, installed, models_dir, plan_removal, resolve
+from cutaway.hub.model_name import parse_hub_name
 
 SMOLLM2 = CATALOGUE["smollm2"]
 
@@ -19,8 +21,13 @@ def put(size: int = SMOLLM2.size) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUTAWAY_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "no-hub"))
+
+
+def remove(name: str) -> int:
+    return plan_removal(name).carry_out()
 
 
 def test_catalogue_names_files_in_the_cache_alone() -> None:
@@ -31,12 +38,23 @@ def test_catalogue_names_files_in_the_cache_alone() -> None:
         assert len(bytes.fromhex(entry.sha256)) == 32
 
 
+def test_aliases_of_the_hub_are_names_of_repositories() -> None:
+    assert not HUB_ALIASES.keys() & CATALOGUE.keys()
+    for name, alias in HUB_ALIASES.items():
+        assert name == alias.alias == name.lower()
+        assert parse_hub_name(name) is None, "no repository could be meant by it"
+        parsed = parse_hub_name(alias.hub_name)
+        assert parsed is not None
+        assert (parsed.repository, parsed.wanted) == (alias.repository, alias.wanted)
+
+
 def test_catalogued_file_is_found_under_every_alias() -> None:
     path = put()
     for name in ("smollm2", "smollm2-135m-instruct"):
         model = resolve(name)
         assert (model.name, model.path, model.entry) == ("smollm2", path, SMOLLM2)
-    assert installed() == [resolve("smollm2")]
+    (found,) = installed()
+    assert (found.name, found.path, found.files, found.bytes) == ("smollm2", path, (path,), SMOLLM2.size)
 
 
 def test_alias_comes_before_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,19 +106,49 @@ def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
         resolve(str(tmp_path / "absent" / "model.gguf"))
 
 
-@pytest.mark.parametrize("name", ["absent.gguf", "ABSENT.GGUF", "a/b", "../../x", "HuggingFaceTB/SmolLM2", "/"])
+@pytest.mark.parametrize(
+    "name", ["absent.gguf", "ABSENT.GGUF", "a/b.gguf", "../../x", "./a", "a/b/c", "/", "/a/b", "~/b", "a/b:c:d"]
+)
 def test_paths_that_lead_nowhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelFileError):
         resolve(name)
 
 
-def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"is a folder.*holds no \.gguf"):
-        resolve(str(tmp_path))
-    (tmp_path / "inside.gguf").touch()
-    with pytest.raises(ModelFileError, match=r"is a folder.*has: inside\.gguf"):
-        resolve(str(tmp_path))
+@pytest.mark.parametrize("name", ["a/b", "HuggingFaceTB/SmolLM2", "a/b:Q4_0"])
+def test_what_is_not_here_could_be_on_the_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        DownloadError, match=r"There is no file or folder .*, and on the hub: .*CUTAWAY_OFFLINE forbids"
+    ):
+        resolve(name)
+
+
+def test_a_folder_is_the_model_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "owner" / "repo"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFileError, match=r"the folder owner/repo has no GGUF model.*It has: nothing"):
+        resolve("owner/repo")
+    (folder / "config.json").touch()
+    assert resolve("owner/repo").path == Path("owner/repo"), "the reader of folders says that the weights are missing"
+    (folder / "config.json").unlink()
+    (folder / "notes.txt").touch()
+    (folder / "pytorch_model.bin").touch()
+    with pytest.raises(ModelFileError, match=r"pickle files .*never opened\. It has: notes\.txt, pytorch_model\.bin"):
+        resolve("owner/repo")
+    (folder / "big-00001-of-00002.gguf").touch()
+    with pytest.raises(ModelFileError, match="of a split model all parts are needed"):
+        resolve("owner/repo")
+    (folder / "big-00002-of-00002.gguf").touch()
+    assert resolve("owner/repo").path == Path("owner/repo/big-00001-of-00002.gguf")
+    (folder / "small.gguf").touch()
+    with pytest.raises(InvalidRequestError, match=r"2 GGUF models.*as in owner/repo/big-00001-of-00002\.gguf.*small"):
+        resolve("owner/repo")
+    (folder / "config.json").touch()
+    (folder / "model.safetensors").touch()
+    assert resolve("owner/repo/").path == folder.relative_to(tmp_path)
+    assert resolve("owner/repo/small.gguf").path == Path("owner/repo/small.gguf")
 
 
 def test_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where Cutaway keeps what it can make again: fetched models and compiled kernels.
+"""Where Cutaway keeps what it can make again, fetched models and compiled kernels, and whether it may use the network.
 
 The environment goes in, absolute paths come out; no folder is created here.
 """
@@ -36,3 +36,8 @@ def models_dir() -> Path:
 def kernels_dir() -> Path:
     """The folder of compiled kernels."""
     return cache_root() / "kernels"
+
+
+def is_offline() -> bool:
+    """Whether ``CUTAWAY_OFFLINE`` forbids the network: set, and neither empty nor ``0``."""
+    return os.environ.get("CUTAWAY_OFFLINE", "") not in ("", "0")
