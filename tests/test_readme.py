@@ -48,7 +48,7 @@ def test_every_command_named_is_there() -> None:
     """And no other; and the options of ``run``. The parser is asked: printed help has colours and widths."""
     commands: Any = typer.main.get_command(app)
     table = README[README.index("| command |") : README.index("MODEL is")]
-    assert set(re.findall(r"`(?:cutaway )?([a-z]+)(?: [^`]*)?`", table)) == set(commands.commands)
+    assert set(re.findall(r"`(?:cutaway )?([a-z][a-z-]*)(?: [^`]*)?`", table)) == set(commands.commands)
     options = {name for parameter in commands.commands["run"].params for name in parameter.opts}
     named = set(re.findall(r"--[a-z][a-z-]*", table))
     assert named

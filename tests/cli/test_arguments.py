@@ -76,6 +76,8 @@ def test_help_of_a_command(name: str) -> None:
         (["run", "smollm2", "-f", "missing.txt"], ["--file 'missing.txt' can't be read (No such file or directory)"]),
         (["run", "smollm2", "-f", "."], ["--file '.' can't be read (Is a directory)"]),
         (["run", "smollm2", b"\xff"], ["the prompt has a lone surrogate, U+DCFF, at position 0"]),
+        (["run", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
+        (["walk", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
         (["rm", "nosuch"], ["'nosuch' names no fetched model", "Known names: smollm2"]),
         (["rm", "../models"], ["'../models' names no fetched model"]),
         (["show", "nosuch"], ["unknown model 'nosuch'"]),
@@ -97,7 +99,7 @@ def test_what_is_refused(
         (":heart:.gguf", ["no such file: ':heart:.gguf'"]),
         ("./[red]", ["no such file: './[red]'"]),
         (b"\xff.gguf", ["no such file: '\\udcff.gguf'"]),
-        (".", ["'.' is a folder"]),
+        (".", ["the folder . has no GGUF model"]),
         ("/dev/null", ["'/dev/null' is a device"]),
     ],
 )

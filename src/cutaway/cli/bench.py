@@ -59,7 +59,7 @@ def bench(
     from cutaway.audit.workloads import check_length, fill_kv
     from cutaway.cli.tables import FirstThatFits, limits_table, output_console
     from cutaway.engine.runner import DEFAULT_CONTEXT, ModelRunner
-    from cutaway.formats.gguf import open_gguf
+    from cutaway.formats.open_model import open_model
     from cutaway.model.config import read_config
     from cutaway.ops.cpu.kv_tiles import SUBTILE
 
@@ -78,7 +78,7 @@ def bench(
             for each in [] if as_json else [*printed, ""]:
                 console.print(each)
 
-        with open_gguf(resolve(model, fetching).path) as gguf:
+        with open_model(resolve(model, fetching).path) as gguf:
             config = read_config(gguf)
             context = min(DECODE_CONTEXT, config.context_length) if context is None else context
             prompt = min(PREFILL_TOKENS, config.context_length) if prompt is None else prompt

@@ -19,6 +19,7 @@ from cutaway.cli.options import (
     MAX_TOKENS,
     TEMPERATURE,
     TOP_P,
+    ChatTemplate,
     Context,
     FrequencyPenalty,
     MaxTokens,
@@ -40,6 +41,7 @@ WELCOME = "Ask something. /help lists the commands; Ctrl-C stops an answer, Ctrl
 def chat(
     model: ModelName,
     system: System = None,
+    chat_template: ChatTemplate = None,
     temperature: Temperature = TEMPERATURE,
     top_k: TopK = 0,
     top_p: TopP = TOP_P,
@@ -77,7 +79,14 @@ def chat(
 
     console = error_console()
     with first_use(console) as (fetching, compiling):
-        llm = LLM(model, threads=threads, max_model_len=context, kv=kv, progress=fetching)
+        llm = LLM(
+            model,
+            threads=threads,
+            max_model_len=context,
+            kv=kv,
+            chat_template=chat_template,
+            progress=fetching,
+        )
         compiling.done()
     with llm:
         state = ChatState(llm, Conversation(llm), params)

@@ -16,7 +16,12 @@ from rich.text import Text
 
 INTERRUPTED = 128 + 2  # the exit code after SIGINT, as shells count
 
-STAGES = {"wait": "another process is fetching", "download": "downloading", "unpack": "unpacking and checking"}
+STAGES = {
+    "wait": "another process is fetching",
+    "download": "downloading",
+    "unpack": "unpacking and checking",
+    "check": "checking",
+}
 
 
 def error_console() -> Console:
@@ -34,6 +39,11 @@ def generated(statistics: Any) -> str:
     """How many tokens, and how fast; one token has no rate."""
     count = statistics.generated_tokens
     return "1 token" if count == 1 else f"{count} tokens at {statistics.decode_rate:.0f} tok/s"
+
+
+def escaped(text: str) -> str:
+    """Foreign text on one line; what a terminal would obey becomes an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 class FetchProgress:
@@ -68,7 +78,7 @@ class FetchProgress:
             self._task = self._bar.add_task(STAGES.get(stage, stage), total=total)
             self._stage = stage
         self._bar.update(self._task, completed=done, total=total)
-        if stage == "unpack" and done == total:
+        if stage in ("unpack", "check") and done == total:
             self._stop()
 
     @property

@@ -67,13 +67,16 @@ def tokenize(
 
 def _open_tokenizer(model: str) -> "Tokenizer":
     # Imported here: the other commands shall not wait for the tokenizer to load.
-    from cutaway.formats.gguf import open_gguf
-    from cutaway.tokenizer import load_tokenizer
+    from cutaway.formats.open_model import open_model
+    from cutaway.tokenizer import open_tokenizer
+    from cutaway.tokenizer.huggingface import load_tokenizer_file
 
+    if model.endswith(".json"):
+        return load_tokenizer_file(Path(model))
     with FetchProgress(error_console()) as progress:
         path = resolve(model, progress).path
-    with open_gguf(path) as gguf:
-        return load_tokenizer(gguf.metadata)
+    with open_model(path) as gguf:
+        return open_tokenizer(gguf)
 
 
 def _read_ids(listed: str) -> list[int]:

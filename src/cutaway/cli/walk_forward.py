@@ -44,18 +44,21 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "attention_norm": "bring to one size",
         "attention_input": "round, in blocks",
         "qkv": "query, key, value",
+        "head_norm": "each head to one size",
         "rope": "turn q, k in place",
         "kv_write": "k, v into the cache",
         "attention": "mix earlier values",
         "attention_output_input": "round, in blocks",
         "attention_output": "back to width D",
+        "attention_post_norm": "bring to one size",
         "attention_residual": "add to the stream",
         "ffn_norm": "bring to one size",
         "ffn_input": "round, in blocks",
-        "gate_up": "widen, twice",
-        "silu_mul": "silu(gate) · up",
+        "gate_up": "widen",
+        "activate": "a(gate) · up or a(up)",
         "down_input": "round, in blocks",
         "down": "back to width D",
+        "ffn_post_norm": "bring to one size",
         "ffn_residual": "add to the stream",
     }
 )
@@ -147,7 +150,21 @@ def embedding_page(walk: Walk, width: int) -> Iterator[RenderableType]:
         table.add_row(str(each.position), shown(each.piece), str(each.id), f"{numbers}  …", number(each.row.norm))
     yield table
     yield ""
-    last = walk.prompt[-1]
+    yield from _rotary_place(walk, width) if forward.pairs else _row_place(walk, width)
+
+
+def _row_place(walk: Walk, width: int) -> Iterator[RenderableType]:
+    """The place of a model without rotary positions."""
+    yield paragraph(
+        "Place: each position has a row of its own, which was learned, too. It has been added to the rows above, so "
+        "that the same token has another row at another place.",
+        width,
+    )
+
+
+def _rotary_place(walk: Walk, width: int) -> Iterator[RenderableType]:
+    """The place of a model with rotary positions."""
+    forward, sizes, T, last = walk.forward, walk.dimensions, walk.forward.tokens, walk.prompt[-1]
     same = [token.position for token in walk.prompt[:-1] if token.id == last.id]
     if same:
         yield paragraph(
@@ -155,13 +172,14 @@ def embedding_page(walk: Walk, width: int) -> Iterator[RenderableType]:
             "each time: a row doesn't know its place.",
             width,
         )
-    slowest = forward.pairs[-1]
+    slowest, angles = forward.pairs[-1], sizes["G"] * sizes["R"]
+    tables = "" if sizes["G"] == 1 else ", by each of the tables that different layers use; below, the first"
     yield paragraph(
         f"Place: RoPE (Su et al. 2021) doesn't change these rows. In each layer it will turn every query and key, pair "
         f"of numbers by pair, by an angle that grows with the position: pair {forward.pairs[0].pair} by "
         f"{forward.pairs[0].radians:.3g} radians a position, pair {slowest.pair} by {slowest.radians:.2g}. So a query "
-        "and a key, multiplied, depend on how far apart their tokens are. The angles are [T, Dh] = "
-        f"[{T}, {sizes['Dh']}], a cosine and a sine for each pair. At position {last.position}:",
+        "and a key, multiplied, depend on how far apart their tokens are. The angles are [T, G·R] = "
+        f"[{T}, {angles}], a cosine and a sine for each pair{tables}. At position {last.position}:",
         width,
     )
     yield ""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.engine.runner import choose_context
-from cutaway.formats.gguf import GGUFFile
+from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
@@ -28,7 +28,7 @@ Tap = Callable[[str, int, Any], None]
 class ReferenceRunner:
     """A model in float64. Keys and values that were not written are NaN, so that reading one would show."""
 
-    def __init__(self, gguf: GGUFFile, *, context: int | None = None, max_tokens: int = 512) -> None:
+    def __init__(self, gguf: ModelSource, *, context: int | None = None, max_tokens: int = 512) -> None:
         """context: positions at most; max_tokens: tokens, and rows of logits, of a step."""
         self.config, self._record = load_reference(gguf)
         self.context = choose_context(context, self.config)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.errors import InvalidRequestError
-from cutaway.formats.gguf import GGUFFile
+from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
@@ -54,7 +54,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        gguf: GGUFFile,
+        gguf: ModelSource,
         *,
         threads: int | None = None,
         context: int | None = None,
