@@ -13,7 +13,11 @@ from cutaway.errors import ModelFileError
 from cutaway.formats.blocks import BLOCK_TYPES, BY_NAME, BlockType, dequantize
 from cutaway.formats.gguf import open_gguf
 
-DEFINED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+DEFINED = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+DEFINED += ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"]
+HALVES = {"F32": (0, 2), "F16": (0,), "BF16": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}
+HALVES |= {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)}
+"""Where 16-bit numbers stand in a block; of those not named, at the beginning."""
 
 
 def oracle(block_type: BlockType, raw: np.ndarray) -> np.ndarray:
@@ -45,7 +49,7 @@ def test_all_16_bit_scales_give_the_bits_of_the_gguf_package(name: str) -> None:
     block_type = BY_NAME[name]
     rng = np.random.default_rng(8)
     every = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
-    for at in (208,) if name == "Q6_K" else range(0, min(block_type.bytes_per_block, 4), 2):
+    for at in HALVES.get(name, (0,)):
         raw = rng.integers(0, 256, (1 << 16, block_type.bytes_per_block), np.uint8)
         raw[:, at : at + 2] = every
         assert_same_bits(dequantize(block_type, raw), oracle(block_type, raw))
@@ -71,6 +75,7 @@ def half(value: float) -> bytes:
     return struct.pack("<e", value)
 
 
+LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 SCALES, MINIMA = (1, 2, 63, 4, 5, 16, 47, 63), (63, 0, 7, 9, 33, 62, 1, 48)
 SIX_BITS = bytes(
     [scale | upper >> 4 << 6 for scale, upper in zip(SCALES[:4], SCALES[4:], strict=True)]
@@ -129,6 +134,36 @@ SIX_BITS = bytes(
             bytes([0xA5]) * 128 + bytes([0b11100100]) * 64 + struct.pack("<16b", *range(-8, 8)) + half(-0.5),
             [-0.5 * (k // 16 - 8) * ((5 if k % 128 < 64 else 10) + 16 * (k % 128 // 32) - 32) for k in range(256)],
         ),
+        (
+            "Q2_K",  # scale j, minimum 15 - j; q is 0, 1, 2, 3 in turn of 32, and 3, 2, 1, 0 in odd places
+            bytes(j | (15 - j) << 4 for j in range(16)) + bytes([0b11100100, 0b00011011]) * 32 + half(2.0) + half(0.5),
+            [
+                2.0 * (k // 16) * (3 - k % 128 // 32 if k % 2 else k % 128 // 32) - 0.5 * (15 - k // 16)
+                for k in range(256)
+            ],
+        ),
+        (
+            "Q3_K",  # the third bit of weight i of 32 number p is set where i % 8 = p; scales 3, 7, 11 … 63
+            bytes(1 << i % 8 for i in range(32))
+            + bytes([0b11100100]) * 64
+            + bytes((4 * j + 3) % 16 | (4 * (8 + j) + 3) % 16 << 4 for j in range(8))
+            + bytes([0b11100100] * 4)
+            + half(0.25),
+            [0.25 * (4 * (k // 16) + 3 - 32) * (k % 128 // 32 + 4 * (k % 32 % 8 == k // 32) - 4) for k in range(256)],
+        ),
+        (
+            "IQ4_NL",
+            half(-2.0) + bytes(i | (15 - i) << 4 for i in range(16)),
+            [-2.0 * LEVELS[q] for q in (*range(16), *range(15, -1, -1))],
+        ),
+        (
+            "IQ4_XS",  # scales 9 j
+            half(0.5)
+            + struct.pack("<H", sum((9 * j >> 4) << 2 * j for j in range(8)))
+            + bytes(9 * 2 * j % 16 | 9 * (2 * j + 1) % 16 << 4 for j in range(4))
+            + bytes(i | (15 - i) << 4 for i in range(16)) * 8,
+            [0.5 * (9 * j - 32) * LEVELS[q] for j in range(8) for q in (*range(16), *range(15, -1, -1))],
+        ),
     ],
 )
 def test_formula_by_hand(name: str, raw: bytes, expected: list[float]) -> None:
@@ -149,7 +184,7 @@ def test_sizes_are_those_of_the_gguf_package() -> None:
 @pytest.mark.parametrize("name", sorted(BY_NAME.keys() - set(DEFINED)))
 def test_a_format_without_a_definition_is_named_with_those_that_have_one(name: str) -> None:
     raw = np.zeros((1, BY_NAME[name].bytes_per_block), np.uint8)
-    supported = "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16"
+    supported = "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16"
     with pytest.raises(ModelFileError, match=rf"{name}\b.*supported are {supported}"):
         dequantize(BY_NAME[name], raw)
 

@@ -1,6 +1,6 @@
 """Truncated, damaged and hostile GGUF files: one clear error, in bounded time and memory.
 
-The number of mutated files is 300 by default; ``CUTAWAY_FUZZ_EXAMPLES=100000`` runs as many as that.
+``CUTAWAY_FUZZ_EXAMPLES=100000`` reads as many damaged files as that.
 """
 
 import os
@@ -31,14 +31,12 @@ from gguf_bytes import (
     u32,
     u64,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from mutations import EXAMPLES, mutated
 
 from cutaway.errors import ModelFileError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.gguf_metadata import StringArray
 
-FUZZ_EXAMPLES = int(os.environ.get("CUTAWAY_FUZZ_EXAMPLES", "300"))
 Q4_1, Q8_0, Q4_K = 3, 8, 12
 
 
@@ -386,87 +384,15 @@ def test_truncation_at_every_byte_is_refused(tmp_path: Path) -> None:
         assert any(words in error for words in cut_off), error
 
 
-INTERESTING = [0, 1, 2, 3, 4, 9, 31, 127, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1]
-
-
-@settings(max_examples=FUZZ_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_damaged_file_opens_whole_or_is_refused(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_files_open_whole_or_are_refused(tmp_path: Path) -> None:
     """Bytes changed, integers replaced, parts cut out or doubled, the end cut off."""
     content, _ = small_file()
-    mutated = bytearray(content)
-    for _ in range(data.draw(st.integers(1, 4), "mutations")):
-        at = data.draw(st.integers(0, len(mutated) - 1), "at")
-        match data.draw(st.sampled_from(["byte", "bit", "u32", "u64", "remove", "double", "cut"]), "kind"):
-            case "byte":
-                mutated[at] = data.draw(st.integers(0, 255), "byte")
-            case "bit":
-                mutated[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
-            case "u32":
-                mutated[at : at + 4] = u32(data.draw(st.sampled_from(INTERESTING), "u32") & 0xFFFFFFFF)
-            case "u64":
-                mutated[at : at + 8] = u64(data.draw(st.sampled_from(INTERESTING), "u64"))
-            case "remove":
-                del mutated[at : at + data.draw(st.integers(1, 64), "length")]
-            case "double":
-                mutated[at:at] = mutated[at : at + data.draw(st.integers(1, 64), "length")]
-            case "cut":
-                del mutated[at + 1 :]
-        if not mutated:
-            break
     path = tmp_path / "model.gguf"
-    path.write_bytes(mutated)
-    _, peak = peak_memory(path)
-    assert peak < 2 * len(mutated) + 100_000
-
-
-@pytest.mark.parametrize("at", range(0, 600, 7))
-def test_any_byte_changed_in_any_way(tmp_path: Path, at: int) -> None:
-    content, _ = small_file()
-    path = tmp_path / "model.gguf"
-    for value in (0, 1, 0x7F, 0x80, 0xFF, content[at] ^ 1, content[at] ^ 0x80):
-        path.write_bytes(content[:at] + bytes([value]) + content[at + 1 :])
-        _, peak = peak_memory(path)
-        assert peak < 2 * len(content) + 100_000
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        gguf([entry(b"k", ARRAY, array(STRING, 500_000, bytes(8) * 500_000))]),
-        gguf([entry(b"k", ARRAY, array(U64, 500_000, bytes(8) * 500_000))]),
-        gguf([entry(b"k", ARRAY, array(BOOL, 4_000_000, bytes(4_000_000)))]),
-        gguf([entry(b"k", STRING, string(b"x" * 4_000_000))]),
-    ],
-    ids=["empty strings", "numbers", "booleans", "text"],
-)
-def test_opening_takes_at_most_twice_the_size_of_the_file(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(content)
-    tracemalloc.start()
-    file = open_gguf(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert file.metadata
-    assert peak < 2.1 * len(content) + 100_000
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        gguf([entry(b"%d" % i, U8, b"x") for i in range(65_536)]),
-        gguf([], [tensor(b"%d" % i, [1], 24, 32 * i) for i in range(65_536)], bytes(32 * 65_536)),
-        gguf([entry(b"k", ARRAY, array(ARRAY, 65_536, array(STRING, 0) * 65_536))]),
-    ],
-    ids=["entries", "tensors", "nested arrays"],
-)
-def test_the_largest_counts_that_open_take_bounded_memory(tmp_path: Path, content: bytes) -> None:
-    """Small things cost a Python object each; the limits on their number keep that below 100 MB."""
-    path = tmp_path / "model.gguf"
-    path.write_bytes(content)
-    tracemalloc.start()
-    file = open_gguf(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert file.metadata or file.tensors
-    assert peak < 100_000_000
+    opened = 0
+    for number in range(EXAMPLES):
+        damaged = mutated(content, number, head=len(content) - 480)
+        path.write_bytes(damaged)
+        error, peak = peak_memory(path)
+        opened += error is None
+        assert peak < 2 * len(damaged) + 100_000, f"mutation {number}"
+    assert 0 < opened < EXAMPLES, "no damage reached what is checked, or all did"

@@ -4,8 +4,6 @@ In: the first bytes of a file and its size. Out: a phrase that names the kind of
 Nothing is unpacked, unpickled or executed.
 """
 
-HEAD_BYTES = 512
-
 _CONVERT = "Convert the model to GGUF, or name a .gguf file."
 _AGAIN = "Download it again."
 
@@ -40,7 +38,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 
 
 def describe_foreign(head: bytes, size: int) -> tuple[str, str]:
-    """What a file of ``size`` bytes that begins with ``head`` (``HEAD_BYTES``) seems to be, and a remedy."""
+    """What a file of ``size`` bytes that begins with ``head``  seems to be, and a remedy."""
     if size == 0:
         return "empty", _AGAIN
     for signature, kind, remedy in _SIGNATURES:

@@ -6,23 +6,21 @@ specification (ggml, ``docs/gguf.md``), versions 2 and 3, little-endian.
 """
 
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cutaway.errors import ModelFileError
 from cutaway.formats.blocks import BLOCK_TYPES, BlockType
 from cutaway.formats.cursor import Cursor, shown
-from cutaway.formats.foreign import HEAD_BYTES, describe_foreign
+from cutaway.formats.foreign import describe_foreign
 from cutaway.formats.gguf_metadata import ALIGNMENT_KEY, MetadataReader, MetadataValue
+from cutaway.formats.mapping import map_file
+from cutaway.formats.source import ModelSource
+from cutaway.formats.tensor import Tensor
 
 __all__ = ["GGUFFile", "Tensor", "open_gguf"]
 
@@ -37,31 +35,9 @@ MAX_TENSORS = 65_536  # no real file comes near it; bounds the objects that a ho
 
 _MIN_TENSOR_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length of the name, name, n_dims, one dimension, type, offset
 
-T = TypeVar("T")
-D = TypeVar("D")
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Tensor:
-    """A tensor of the file.
-
-    ``shape`` is in NumPy's order, rows first: GGUF's ``ne`` reversed. ``data`` is a read-only view of the
-    file, ``[*shape[:-1], bytes_per_row] uint8``. It starts ``offset`` bytes after the start of the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    block_type: BlockType
-    offset: int
-    data: npt.NDArray[np.uint8]
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
-
-
-class GGUFFile:
-    """An open GGUF file; ``open_gguf`` makes it. The file must not be shortened while it is open."""
+class GGUFFile(ModelSource):
+    """An open GGUF file; ``open_gguf`` makes it."""
 
     def __init__(
         self,
@@ -70,69 +46,10 @@ class GGUFFile:
         alignment: int,
         metadata: Mapping[str, MetadataValue],
         tensors: Mapping[str, Tensor],
-        mapping: mmap,
     ) -> None:
-        self.path = path
+        super().__init__(path, f"GGUF version {version}", metadata, tensors)
         self.version = version
         self.alignment = alignment
-        self._metadata: Mapping[str, MetadataValue] | None = MappingProxyType(dict(metadata))
-        self._tensors: Mapping[str, Tensor] | None = MappingProxyType(dict(tensors))
-        self._mapping: mmap | None = mapping
-
-    @property
-    def metadata(self) -> Mapping[str, MetadataValue]:
-        if self._metadata is None:
-            raise ValueError(f"{self.path} is closed")
-        return self._metadata
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        if self._tensors is None:
-            raise ValueError(f"{self.path} is closed")
-        return self._tensors
-
-    def require(self, key: str, kind: type[T]) -> T:
-        """The metadata value of ``key``.
-
-        ``kind`` is its exact type: bool, int, float, str, ``np.ndarray``, ``StringArray`` or tuple. Raises
-        ``ModelFileError`` when the key is missing or its value is of another type.
-        """
-        field, remedy = f"metadata {shown(key)}", "Convert the model again, or use another file of it."
-        if key not in self.metadata:
-            raise ModelFileError(f"{self.path}: {field} is missing; the model can't be loaded without it. {remedy}")
-        value: object = self.metadata[key]
-        if isinstance(value, kind) and type(value) is kind:
-            return value
-        raise ModelFileError(
-            f"{self.path}: {field} has the type {type(value).__name__}; it must be {kind.__name__}. {remedy}"
-        )
-
-    def get(self, key: str, kind: type[T], default: D) -> T | D:
-        """As ``require``, but ``default`` when the key is missing: for values whose absence has a meaning."""
-        return self.require(key, kind) if key in self.metadata else default
-
-    def drop_pages(self, tensor: Tensor) -> None:
-        """Give the memory that caches ``tensor``'s bytes back; touching them again reads the file again."""
-        if self._mapping is None:
-            raise ValueError(f"{self.path} is closed")
-        start = -(-tensor.offset // PAGESIZE) * PAGESIZE  # pages shared with a neighbour stay
-        end = (tensor.offset + tensor.nbytes) // PAGESIZE * PAGESIZE
-        if end > start:
-            self._mapping.madvise(MADV_DONTNEED, start, end - start)
-
-    def close(self) -> None:
-        """Let go of the file. It is unmapped once no tensor's data and no string array is in use any more."""
-        self._metadata = None
-        self._tensors = None
-        self._mapping = None
-
-    def __enter__(self) -> "GGUFFile":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
@@ -142,7 +59,7 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     Time grows with the size of the metadata, not of the tensors; memory is bounded by the file's size.
     """
     path = Path(path)
-    cursor = Cursor(path, _map_file(path))
+    cursor = Cursor(path, map_file(path, "GGUF", _look))
     cursor.skip(len(MAGIC), "magic")
     version = _read_version(cursor)
     n_tensors = cursor.u64("number of tensors")
@@ -150,36 +67,15 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     metadata = MetadataReader(cursor).entries(n_entries)
     alignment = _alignment(cursor, metadata)
     tensors = _read_tensors(cursor, n_tensors, alignment)
-    return GGUFFile(path, version, alignment, metadata, tensors, cursor.data)
+    return GGUFFile(path, version, alignment, metadata, tensors)
 
 
-def _map_file(path: Path) -> mmap:
-    """The bytes of a regular file that begins with GGUF's magic."""
-    try:
-        # Not to wait for a writer, should the path be a FIFO.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelFileError(
-            f"{path}: can't be opened ({reason}); a readable GGUF file is needed. Check path and permissions."
-        ) from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
-            raise ModelFileError(f"{path}: is {kind}; a regular file is needed. Name the .gguf file itself.")
-        head = os.pread(descriptor, HEAD_BYTES, 0)
-        if not head.startswith(MAGIC):
-            kind, remedy = describe_foreign(head, status.st_size)
-            raise ModelFileError(f"{path}: is not a GGUF file but seems to be {kind}. {remedy}")
-        return mmap(descriptor, 0, access=ACCESS_READ)
-    except OSError as error:
-        raise ModelFileError(
-            f"{path}: can't be mapped into memory ({error.strerror}); a file on a local disk is needed. "
-            "Copy it to one, or raise the limit of address space."
-        ) from error
-    finally:
-        os.close(descriptor)
+def _look(head: bytes, size: int) -> str | None:
+    """What is wrong with a file that begins so."""
+    if head.startswith(MAGIC):
+        return None
+    kind, remedy = describe_foreign(head, size)
+    return f"is not a GGUF file but seems to be {kind}. {remedy}"
 
 
 def _read_version(cursor: Cursor) -> int:
@@ -246,7 +142,7 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Tenso
     for info in infos.values():
         start = data_start + info.offset
         data = file[start : start + info.nbytes].reshape(*info.shape[:-1], info.bytes_per_row)
-        tensors[info.name] = Tensor(info.name, info.shape, info.block_type, start, data)
+        tensors[info.name] = Tensor(info.name, info.shape, info.block_type, start, data, cursor.data)
     return tensors
 
 
