@@ -13,6 +13,7 @@ from cutaway.tokenizer import Tokenizer, load_tokenizer
 from cutaway.tokenizer.bpe import MergeTable, read_merges
 from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
 from cutaway.tokenizer.merge import merge_by_rank
+from cutaway.tokenizer.vocabulary import read_vocabulary
 
 
 def merge_by_rescanning(ids: list[int], table: MergeTable) -> list[int]:
@@ -63,7 +64,8 @@ class CountingRanks(dict[int, int]):
 def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: dict[str, object]) -> None:
     pieces: list[str] = smollm2_metadata["tokenizer.ggml.tokens"]  # type: ignore[assignment]
     id_of = {piece: i for i, piece in enumerate(pieces)}
-    table = read_merges(smollm2_metadata, id_of)
+    merges = [(left, right) for left, right in map(str.split, smollm2_metadata["tokenizer.ggml.merges"])]  # type: ignore[arg-type]
+    table = read_merges(merges, read_vocabulary(smollm2_metadata), "merges")
 
     def lookups(n: int) -> int:
         ranks = CountingRanks(table.rank_of)
@@ -94,6 +96,16 @@ def test_a_word_that_is_a_token_needs_no_merges_where_the_vocabulary_says_so() -
     assert tokenizers["llama-bpe"].encode("xyzx") == [*letters, ord("x")]  # the whole word or nothing
     for word in ("ctl", "unused"):
         assert tokenizers["llama-bpe"].encode(word) == [*map(ord, word)]
+
+
+def test_no_merge_makes_a_control_token() -> None:
+    """Though a file may list one that would."""
+    tiny = tiny_metadata(control=("xyz",))
+    pieces = [*tiny["tokenizer.ggml.tokens"], "xy"]
+    types = [*tiny["tokenizer.ggml.token_type"], 1]
+    tokenizer = load_tokenizer(tiny_metadata(tokens=pieces, token_type=types, merges=["x y", "xy z"]))
+    assert tokenizer.encode("xyz") == [len(pieces) - 1, ord("z")]
+    assert tokenizer.encode("xyz", parse_special=True) == [pieces.index("xyz")]
 
 
 def test_which_vocabularies_begin_with_bos_where_the_file_says_nothing() -> None:

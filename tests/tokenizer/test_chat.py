@@ -200,7 +200,7 @@ def test_deep_nesting_is_refused(smollm2: Tokenizer) -> None:
 def test_a_file_without_template_says_what_to_do() -> None:
     tokenizer = load_tokenizer(tiny_metadata())
     assert tokenizer.chat_template is None
-    with pytest.raises(InvalidRequestError, match=r"no chat template.*plain text"):
+    with pytest.raises(InvalidRequestError, match=r"no chat template.*complete texts with generate"):
         tokenizer.encode_chat([{"role": "user", "content": "a"}])
 
 

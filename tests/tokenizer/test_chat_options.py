@@ -236,7 +236,7 @@ def test_few_of_the_templates_that_requests_bring_are_kept() -> None:
     tokenizer = load_tokenizer(tiny_metadata())
     for n in range(30):
         assert chat_text(tokenizer, [{"content": "a"}], chat_template=f"{n}") == f"{n}"
-    assert tokenizer._compiled_template.cache_info().currsize <= 8
+    assert tokenizer._chat._compiled.cache_info().currsize <= 8
 
 
 @given(st.lists(st.sampled_from(["<|im_end|>", "<|", "im_end", "|>", "<|x|>", "a"])).map("".join))

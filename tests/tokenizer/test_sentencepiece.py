@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_cases import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED, spm_metadata, tiny_metadata
 from tokenizer_texts import texts
-from tokenizers import models, normalizers
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.tokenizer import Tokenizer, load_tokenizer
 from cutaway.tokenizer.merge import merge_by_rank
-from cutaway.tokenizer.sentencepiece import load_sentencepiece_bpe
+from cutaway.tokenizer.sentencepiece import SentencePieceBPE
+from cutaway.tokenizer.sentencepiece_text import SentencePieces
 from cutaway.tokenizer.vocabulary import read_vocabulary
 
 
@@ -57,26 +57,6 @@ def test_of_equal_scores_the_leftmost_merges_first(pieces: list[str]) -> None:
     assert [tokenizer.piece(token_id) for token_id in tokenizer.encode("bab")] == ["ba", "b"]
 
 
-@pytest.fixture(scope="module")
-def llama_reference(llama_metadata: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Llama 2's tokenizer as the `tokenizers` package builds it: with merges, made from the scores."""
-    pieces = llama_metadata["tokenizer.ggml.tokens"].to_list()
-    score_of = dict(zip(pieces, llama_metadata["tokenizer.ggml.scores"].tolist(), strict=True))
-    id_of = {piece: i for i, piece in enumerate(pieces)}
-    merges = [
-        (-score_of[piece], id_of[piece[:cut]], piece[:cut], piece[cut:])
-        for piece in pieces[259:]
-        for cut in range(1, len(piece))
-        if id_of.get(piece[:cut], 0) >= 259 and id_of.get(piece[cut:], 0) >= 259
-    ]
-    model = models.BPE(
-        id_of, [(left, right) for _, _, left, right in sorted(merges)], byte_fallback=True, unk_token="<unk>"
-    )
-    built = tokenizers.Tokenizer(model)
-    built.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    return built
-
-
 @given(texts)
 def test_same_ids_as_the_reference(llama: Tokenizer, llama_reference: tokenizers.Tokenizer, text: str) -> None:
     assert llama.encode(text, add_bos=False) == llama_reference.encode(text).ids
@@ -84,7 +64,8 @@ def test_same_ids_as_the_reference(llama: Tokenizer, llama_reference: tokenizers
 
 @pytest.mark.parametrize("text", ["a", "ab", "the ", "▁", "人工智能", "🦙"])
 def test_twice_the_text_costs_twice_the_merges(llama_metadata: dict[str, Any], text: str) -> None:
-    model = load_sentencepiece_bpe(llama_metadata, read_vocabulary(llama_metadata))
+    vocabulary = read_vocabulary(llama_metadata)
+    model = SentencePieceBPE(vocabulary, SentencePieces(vocabulary), list(range(len(vocabulary.pieces))))
 
     def looks(n: int) -> int:
         count = 0
@@ -92,9 +73,9 @@ def test_twice_the_text_costs_twice_the_merges(llama_metadata: dict[str, Any], t
         def counted(left: int, right: int) -> tuple[int, int] | None:
             nonlocal count
             count += 1
-            return model._merge(left, right)
+            return model.merge(left, right)
 
-        merge_by_rank([model._text_ids.get(c, len(model._pieces) + ord(c)) for c in text * n], counted)
+        merge_by_rank(model.symbols(text * n), counted)
         return count
 
     once, twice = looks(1_000), looks(2_000)
@@ -118,6 +99,8 @@ def test_llama_ids(llama: Tokenizer, text: str, ids: list[int]) -> None:
 
 def test_a_word_after_a_special_token_keeps_its_space(llama: Tokenizer) -> None:
     assert llama.encode("<s>G", parse_special=True) == [1, 402]
+    assert llama.encode("</s>G", parse_special=True, add_bos=False) == [2, 402]
+    assert llama.encode("Hello<s>G</s>G", parse_special=True, add_bos=False) == [15043, 1, 402, 2, 402]
     assert llama.piece(402) == " G"
     assert llama.decode([1, 402]) == "G"
     assert llama.decode([1, 402], skip_special=False) == "<s> G"

@@ -10,12 +10,11 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_cases import FIXTURES
-from tokenizer_texts import SMOLLM2_LACKS, assigned, smollm2_texts, texts
+from tokenizer_texts import LONG, SMOLLM2_LACKS, random_text, smollm2_texts, texts
 
 from cutaway.errors import InvalidRequestError
 from cutaway.tokenizer import Tokenizer
 
-LONG = "CUTAWAY_LONG_TESTS"
 SPECIALS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_", "end|>", "<|", "<repo"]
 
 
@@ -36,6 +35,33 @@ def test_llama_vectors(llama: Tokenizer, text: str, ids: list[int]) -> None:
     assert llama.encode(text, add_bos=False) == ids
     assert llama.encode(text) == [1, *ids]
     assert llama.decode(ids) == llama.decode([1, *ids]) == text
+
+
+@pytest.mark.parametrize(("text", "ids"), vectors("falcon"))
+def test_falcon_vectors(falcon: Tokenizer, text: str, ids: list[int]) -> None:
+    assert falcon.encode(text) == ids
+    assert falcon.decode(ids) == text
+
+
+@pytest.mark.parametrize(("text", "ids"), vectors("deepseek-coder"))
+def test_deepseek_coder_vectors(deepseek_coder: Tokenizer, text: str, ids: list[int]) -> None:
+    assert deepseek_coder.encode(text, add_bos=False) == ids
+    assert deepseek_coder.decode(ids) == text
+
+
+@pytest.mark.parametrize(("text", "ids"), vectors("llama-spm"))
+def test_phi3_vectors(phi3: Tokenizer, text: str, ids: list[int]) -> None:
+    """They are Llama 2's: the texts have no special tokens."""
+    assert phi3.encode(text, add_bos=False) == ids
+
+
+def test_phi3_takes_the_white_space_behind_a_control_token(phi3: Tokenizer) -> None:
+    user, assistant, end = 32010, 32001, 32007
+    hi = phi3.encode("Hi", add_bos=False)
+    text = "<|user|>\nHi<|end|>\n<|assistant|>\n"
+    assert phi3.encode(text, parse_special=True, add_bos=False) == [user, *hi, end, assistant]
+    newline = phi3.encode("\n", add_bos=False)
+    assert phi3.encode("<|endoftext|>\n", parse_special=True, add_bos=False) == [32000, *newline]
 
 
 def test_qwen2_vectors(qwen2: Tokenizer) -> None:
@@ -143,29 +169,13 @@ def test_the_cache_changes_nothing(smollm2: Tokenizer) -> None:
     assert smollm2.encode(" word" * 3) == ids[:-1]
 
 
-def random_text(noise: random.Random) -> str:
-    """A text of runs: each from one place of Unicode, or ordinary words and marks."""
-    runs: list[str] = []
-    for _ in range(noise.randrange(1, 12)):
-        kind = noise.randrange(5)
-        if kind == 0:
-            runs.append(noise.choice([" ", "\n", "\t", "'s", "'", " 1", "23", ". ", *SPECIALS]) * noise.randrange(1, 6))
-        elif kind == 1:
-            runs.append("".join(noise.choices(" etaoinshrdlu'ETA012\n", k=noise.randrange(1, 30))))
-        else:
-            start = noise.randrange(0x20, [0x7F, 0x800, 0x3400, 0x20000][noise.randrange(4)])
-            runs.append("".join(chr(start + noise.randrange(64)) for _ in range(noise.randrange(1, 8))))
-    text = "".join(character for run in runs for character in run if assigned(character))
-    return "".join(character for character in text if SMOLLM2_LACKS.isdisjoint(character.encode()))
-
-
 @pytest.mark.skipif(LONG not in os.environ, reason=f"takes a minute: {LONG}=1 pytest tests/tokenizer")
 def test_a_hundred_thousand_texts(
     smollm2: Tokenizer, reference: tokenizers.Tokenizer, reference_with_specials: tokenizers.Tokenizer
 ) -> None:
     noise = random.Random(20_240)
     for _ in range(100_000):
-        text = random_text(noise)
+        text = random_text(noise, SPECIALS, SMOLLM2_LACKS)
         assert smollm2.encode(text) == reference.encode(text).ids
         assert smollm2.encode(text, parse_special=True) == reference_with_specials.encode(text).ids
         assert smollm2.decode(smollm2.encode(text)) == text

@@ -14,8 +14,8 @@ TYPES = tiny_metadata()["tokenizer.ggml.token_type"]
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "tokenizer.ggml.model is None; supported tokenizers: gpt2, llama"),
-        ({"model": "t5"}, "'t5'; supported tokenizers: gpt2, llama"),
+        ({"model": None}, "tokenizer.ggml.model is None; supported tokenizers: gpt2, llama, t5"),
+        ({"model": "bert"}, "'bert'; supported tokenizers: gpt2, llama, t5"),
         ({"unknown_token_id": 261}, "unknown_token_id is 261"),
         ({"tokens": None}, "tokenizer.ggml.tokens is missing"),
         ({"tokens": []}, "empty"),
@@ -62,3 +62,15 @@ def test_every_end_of_turn_counts(name: str) -> None:
 def test_ordinary_text_never_ends_a_turn() -> None:
     tokenizer = load_tokenizer(tiny_metadata(control=("<s>",), user_defined=("</s>",)))
     assert tokenizer.eos_ids == frozenset()
+
+
+@pytest.mark.parametrize("name", ["<|im_end|>", "<|eot_id|>", "<end_of_turn>"])
+def test_a_token_that_ends_a_turn_is_no_text_whatever_the_file_calls_it(name: str) -> None:
+    """Else chats would never stop, and a user could end the turn by writing it."""
+    tokenizer = load_tokenizer(tiny_metadata(control=("<s>",), user_defined=(name, "<tool_call>")))
+    token_id = len(PIECES) - 2 + 1
+    assert tokenizer.eos_ids == {token_id}
+    assert tokenizer.is_special(token_id)
+    assert tokenizer.encode(f"a{name}", parse_special=True)[-1] == token_id
+    assert token_id not in tokenizer.encode(f"a{name}")
+    assert tokenizer.encode("<tool_call>") == [token_id + 1], "other user-defined tokens are text in one piece"

@@ -1,26 +1,22 @@
-"""Byte-level byte-pair encoding: text to ids, and ids back to bytes.
+"""Byte-pair encoding: a word to ids by merges, always the pair that training merged first.
 
-In: text without special tokens. The text is cut into words, a word becomes the ids of its UTF-8 bytes, and
-neighbours are merged, always the pair that training merged first. Out: ids.
+In: a word, in which each character is a piece of the vocabulary (in a byte-level vocabulary, a byte as a character of
+the byte alphabet). Out: ids.
 Source: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016); GPT-2 for the
 bytes.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import regex  # type: ignore[import-untyped]
-
 from cutaway.errors import InvalidRequestError, ModelFileError
-from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER, piece_bytes
-from cutaway.tokenizer.merge import DEAD, MergeRule, merge_by_rank
+from cutaway.formats.cursor import shown
+from cutaway.tokenizer.byte_alphabet import CHARACTER_TO_BYTE, piece_bytes
+from cutaway.tokenizer.merge import MergeRule, merge_by_rank
 from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_scalar, read_strings
-from cutaway.tokenizer.pretokenize import pre_tokenizer
-from cutaway.tokenizer.vocabulary import NORMAL, Vocabulary
-
-CACHED_WORDS = 65_536
-CACHED_WORD_LENGTH = 64  # in characters: longer words are rare, and an unbounded word would make an unbounded cache
+from cutaway.tokenizer.pretokenize import NO_NAME, pre_tokenizer
+from cutaway.tokenizer.vocabulary import CONTROL, NORMAL, Vocabulary
+from cutaway.tokenizer.word_model import WordModel
 
 
 class MergeTable(NamedTuple):
@@ -44,96 +40,132 @@ class MergeTable(NamedTuple):
         return merge
 
 
-def read_merges(metadata: Mapping[str, Any], id_of: Mapping[str, int]) -> MergeTable:
-    """Read the merges of a model file, each "left right", in the order of their ranks.
+def read_merges(pairs: Sequence[tuple[str, str]], vocabulary: Vocabulary, origin: str) -> MergeTable:
+    """The merges of a model file, in the order of their ranks.
+
+    A merge whose product is a control token is left out: text never becomes one. Of two equal merges the last one
+    counts, as in the ``tokenizers`` package.
+
+    Args:
+        origin: what the file calls them, for messages.
 
     Raises:
-        ModelFileError: they are missing, malformed, doubled, or speak of pieces that the vocabulary lacks.
+        ModelFileError: they speak of pieces that the vocabulary lacks.
     """
-    merges = read_strings(metadata, "tokenizer.ggml.merges")
-    size = len(id_of)
+    id_of, types = vocabulary.id_of, vocabulary.types
+    size = len(vocabulary.pieces)
     rank_of: dict[int, int] = {}
     product: list[int] = []
-    for rank, merge in enumerate(merges):
+    for rank, (left, right) in enumerate(pairs):
         try:
-            left, right = merge.split(" ")
-            rank_of[id_of[left] * size + id_of[right]] = rank
-            product.append(id_of[left + right])
-        except ValueError:
-            raise ModelFileError(
-                f"merge {rank} of tokenizer.ggml.merges is {merge!r}; a merge is two pieces with one space between. "
-                f"{CONVERT_AGAIN}"
-            ) from None
+            key = id_of[left] * size + id_of[right]
+            merged = id_of[left + right]
         except KeyError as missing:
             raise ModelFileError(
-                f"merge {rank} of tokenizer.ggml.merges, {merge!r}, needs {missing}, which is not in the vocabulary; "
+                f"merge {rank} of {origin}, {shown(left + ' ' + right)}, needs {shown(missing.args[0])}, which is not "
+                "in the vocabulary; "
                 f"both pieces and their product must be. {CONVERT_AGAIN}"
             ) from None
-    if len(rank_of) != len(merges):
-        raise ModelFileError(
-            f"tokenizer.ggml.merges has {len(merges)} entries, but only {len(rank_of)} different ones; "
-            f"a merge has one rank. {CONVERT_AGAIN}"
-        )
+        product.append(merged)
+        if types[merged] != CONTROL:
+            rank_of[key] = rank
     return MergeTable(size, rank_of, product)
 
 
-class ByteLevelBPE:
-    """The text model of GPT-2, SmolLM2, Llama 3, Qwen and their kin."""
+class BytePairEncoding:
+    """A word to ids by merges.
 
-    adds_space = False
+    Args:
+        id_of: a character → its id, where the vocabulary has it.
+        merges: what training learned.
+        whole_words: words that are one token, whatever merges would make of them.
+        fallback: the ids of characters without id, one after the other; they may be merged with neighbours.
+    """
 
-    def __init__(self, vocabulary: Vocabulary, merges: MergeTable, pre: str | None) -> None:
-        known = pre_tokenizer(pre)
-        self.begins_with_bos = known.begins_with_bos
-        self._pieces = vocabulary.pieces
+    def __init__(
+        self,
+        id_of: Mapping[str, int],
+        merges: MergeTable,
+        *,
+        whole_words: Mapping[str, int],
+        fallback: Callable[[str], list[int]],
+    ) -> None:
+        self._id_of = id_of
         self._rule = merges.rule()
-        self._words = regex.compile(known.pattern)
-        # Words that are tokens as they are, in the byte alphabet, where the vocabulary says so.
-        self._whole_words = (
-            {vocabulary.pieces[i]: i for i in vocabulary.of_type(NORMAL)} if known.ignores_merges else {}
-        )
-        # The id of each byte; some vocabularies lack bytes that their training text never had.
-        self._byte_ids = [vocabulary.id_of.get(character, DEAD) for character in BYTE_TO_CHARACTER]
-        self._encode_short_word = lru_cache(maxsize=CACHED_WORDS)(self._encode_word)
+        self._whole_words = whole_words
+        self._fallback = fallback
 
-    def encode(self, text: str) -> list[int]:
-        """Text without special tokens to ids.
-
-        Raises:
-            InvalidRequestError: the text has a byte that the vocabulary has no token for.
-        """
-        ids: list[int] = []
-        for word in self._words.findall(text):
-            ids += self._encode_short_word(word) if len(word) <= CACHED_WORD_LENGTH else self._encode_word(word)
-        return ids
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token of text stands for."""
-        return piece_bytes(self._pieces[token_id])
-
-    def _encode_word(self, word: str) -> list[int]:
-        data = word.encode("utf-8")
-        if self._whole_words:
-            whole = self._whole_words.get("".join(BYTE_TO_CHARACTER[byte] for byte in data))
-            if whole is not None:
-                return [whole]
-        ids = [self._byte_ids[byte] for byte in data]
-        if DEAD in ids:
-            byte = data[ids.index(DEAD)]
-            raise InvalidRequestError(
-                f"text has the byte 0x{byte:02X} (in {word[:40]!r}), for which this vocabulary has no token; "
-                "remove the character",
-                field="text",
-            )
+    def __call__(self, word: str) -> list[int]:
+        """The ids of a word."""
+        whole = self._whole_words.get(word)
+        if whole is not None:
+            return [whole]
+        try:
+            ids = [self._id_of[character] for character in word]
+        except KeyError:
+            ids = self._with_fallback(word)
         return merge_by_rank(ids, self._rule)
 
+    def _with_fallback(self, word: str) -> list[int]:
+        ids: list[int] = []
+        start = 0
+        for i, character in enumerate(word):
+            token_id = self._id_of.get(character)
+            if token_id is not None:
+                if start < i:
+                    ids += self._fallback(word[start:i])
+                ids.append(token_id)
+                start = i + 1
+        return ids + self._fallback(word[start:]) if start < len(word) else ids
 
-def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> ByteLevelBPE:
-    """Build the text model from a model file's metadata.
+
+def refuse_missing_bytes(characters: str) -> list[int]:
+    """The fallback of a byte-level vocabulary that lacks bytes which its training text never had.
+
+    Raises:
+        InvalidRequestError: always; it names the byte.
+    """
+    byte = CHARACTER_TO_BYTE.get(characters[0])
+    what = f"the character {characters[0]!r}" if byte is None else f"the byte 0x{byte:02X}"
+    raise InvalidRequestError(
+        f"text has {what}, for which this vocabulary has no token; remove the character it belongs to", field="text"
+    )
+
+
+def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> WordModel:
+    """Build the text model of GPT-2, SmolLM2, Llama 3, Qwen and their kin from a model file's metadata.
 
     Raises:
         ModelFileError: the merges or the pre-tokenizer are missing, malformed or unknown.
     """
-    return ByteLevelBPE(
-        vocabulary, read_merges(metadata, vocabulary.id_of), read_scalar(metadata, "tokenizer.ggml.pre", str)
+    name = read_scalar(metadata, "tokenizer.ggml.pre", str)
+    known = pre_tokenizer(name)
+    pieces = vocabulary.pieces
+    whole_words = {pieces[i]: i for i in vocabulary.of_type(NORMAL)} if known.ignores_merges else {}
+    merges = read_merges(_read_pairs(metadata), vocabulary, "tokenizer.ggml.merges")
+    return WordModel(
+        known.steps(),
+        BytePairEncoding(vocabulary.id_of, merges, whole_words=whole_words, fallback=refuse_missing_bytes),
+        lambda token_id: piece_bytes(pieces[token_id]),
+        begins_with_bos=known.begins_with_bos,
+        notes=(NO_NAME,) if name is None else (),
     )
+
+
+def _read_pairs(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    merges = read_strings(metadata, "tokenizer.ggml.merges")
+    pairs: list[tuple[str, str]] = []
+    for rank, merge in enumerate(merges):
+        left, space, right = merge.partition(" ")
+        if not space or " " in right:
+            raise ModelFileError(
+                f"merge {rank} of tokenizer.ggml.merges is {shown(merge)}; a merge is two pieces with one space "
+                f"between. {CONVERT_AGAIN}"
+            )
+        pairs.append((left, right))
+    if len(set(pairs)) != len(pairs):
+        raise ModelFileError(
+            f"tokenizer.ggml.merges has {len(pairs)} entries, but only {len(set(pairs))} different ones; "
+            f"a merge has one rank. {CONVERT_AGAIN}"
+        )
+    return pairs

@@ -21,6 +21,16 @@ BYTE_TO_CHARACTER: str = _alphabet()
 CHARACTER_TO_BYTE: dict[str, int] = {character: byte for byte, character in enumerate(BYTE_TO_CHARACTER)}
 
 
+_ASCII = {byte: BYTE_TO_CHARACTER[byte] for byte in range(0x80)}
+
+
+def to_byte_alphabet(text: str) -> str:
+    """The text's UTF-8 bytes, each as its character."""
+    if text.isascii():
+        return text.translate(_ASCII)
+    return "".join([BYTE_TO_CHARACTER[byte] for byte in text.encode("utf-8")])
+
+
 def piece_bytes(piece: str) -> bytes:
     """The bytes that a vocabulary piece stands for.
 

@@ -1,38 +1,36 @@
 """The tokenizer of one model: text and chats to ids, ids to text. The family's text model does the work
-between specials.
+between added tokens.
 
 In: a model file's metadata, then text, messages or ids. Out: ids or text.
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence, Sized
-from functools import cached_property, lru_cache
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from cutaway.errors import InvalidRequestError, ModelFileError
+from cutaway.tokenizer.added_tokens import AddedTokens
 from cutaway.tokenizer.bpe import load_byte_level_bpe
-from cutaway.tokenizer.chat_messages import check_kind, cut_open, leave_open, mark_messages, mark_tools, mark_variables
-from cutaway.tokenizer.chat_template import ChatTemplate
+from cutaway.tokenizer.chat import ChatRenderer
 from cutaway.tokenizer.detokenize import StreamingDetokenizer, readable, unfinished_tail
 from cutaway.tokenizer.legal_text import check_legal
 from cutaway.tokenizer.metadata import read_scalar
-from cutaway.tokenizer.provenance import Marks
+from cutaway.tokenizer.normalized_tokens import NormalizedTokens
 from cutaway.tokenizer.sentencepiece import load_sentencepiece_bpe
-from cutaway.tokenizer.special import SpecialTokens
-from cutaway.tokenizer.template_allowance import UNSOUND
+from cutaway.tokenizer.unigram import load_unigram
 from cutaway.tokenizer.vocabulary import Vocabulary, read_vocabulary
-
-COMPILED_TEMPLATES = 8  # kept of a tokenizer: the model's own, and those that requests bring
 
 
 class TextModel(Protocol):
-    """What a tokenizer family provides: text without special tokens ↔ ids."""
+    """What a tokenizer family provides: text without added tokens ↔ ids."""
 
     @property
     def adds_space(self) -> bool:
-        """Whether ``encode`` puts a space before the text, which decoding must take away again."""
+        """Whether ``normalize`` or ``encode`` puts a space before the text, which decoding must take away again."""
         ...
 
     @property
@@ -40,32 +38,65 @@ class TextModel(Protocol):
         """Whether text begins with BOS where the model file doesn't say."""
         ...
 
-    def encode(self, text: str) -> list[int]: ...
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be assumed of the model file, or isn't done as it says: sentences for people."""
+        ...
+
+    @property
+    def normalize(self) -> Callable[[str], str]:
+        """Text → the text that is encoded."""
+        ...
+
+    def encode(self, text: str, at_start: bool = True) -> list[int]:
+        """Normalized text to ids; ``at_start``: nothing stands before it."""
+        ...
 
     def token_bytes(self, token_id: int) -> bytes: ...
 
 
 # The value of tokenizer.ggml.model → how the family's text model is built.
 FAMILIES: Mapping[str, Callable[[Mapping[str, Any], Vocabulary], TextModel]] = MappingProxyType(
-    {"gpt2": load_byte_level_bpe, "llama": load_sentencepiece_bpe}
+    {"gpt2": load_byte_level_bpe, "llama": load_sentencepiece_bpe, "t5": load_unigram}
+)
+
+ENDS_WITH_EOS = (
+    "the model file puts EOS behind every text (tokenizer.ggml.add_eos_token); that is not done here, since a model "
+    "that continues a text needs its end to be open."
 )
 
 
 class Tokenizer:
-    """Text ↔ ids for one vocabulary of ``vocab_size`` tokens; ids are ``0 … vocab_size - 1``."""
+    """Text ↔ ids for one vocabulary of ``vocab_size`` tokens; ids are ``0 … vocab_size - 1``.
 
-    def __init__(self, vocabulary: Vocabulary, model: TextModel, chat_template: str | None) -> None:
+    ``notes`` are the warnings that loading gave, for records of a run.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        model: TextModel,
+        chat_template: str | None,
+        given_template: str | os.PathLike[str] | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """chat_template: the model file's own; given_template: in its place, as ``load_tokenizer`` takes it. notes:
+        besides the text model's.
+        """
         self.vocab_size = len(vocabulary.pieces)
         self.bos_id = vocabulary.bos_id
         self.eos_ids = vocabulary.eos_ids
         wants_bos = model.begins_with_bos and vocabulary.bos_id is not None
         self.add_bos = wants_bos if vocabulary.add_bos is None else vocabulary.add_bos
         self.chat_template = chat_template
+        self.notes = (*model.notes, *notes)
         self._vocabulary = vocabulary
         self._model = model
-        self._user_defined = SpecialTokens((), vocabulary.user_defined)
-        self._all_special = SpecialTokens(vocabulary.control, vocabulary.user_defined)
-        self._compiled_template = lru_cache(COMPILED_TEMPLATES)(lambda source: ChatTemplate(source, self._marks))
+        self._added = AddedTokens(token for token in vocabulary.added if not token.normalized)
+        normalized = [token for token in vocabulary.added if token.normalized]
+        self._normalized = NormalizedTokens(normalized, model.normalize) if normalized else None
+        tokens = {"bos_token": self._token_text(self.bos_id), "eos_token": self._token_text(vocabulary.eos_id)}
+        self._chat = ChatRenderer(vocabulary.control, tokens, chat_template, given_template)
 
     # -- to ids
 
@@ -84,7 +115,7 @@ class Tokenizer:
                 is none.
         """
         check_legal(text, "text")
-        ids = self._encode_pieces(text, text, self._all_special if parse_special else self._user_defined)
+        ids = self._encode_pieces(None if parse_special else "", text)
         if not (self.add_bos if add_bos is None else add_bos):
             return ids
         if self.bos_id is None:
@@ -110,11 +141,12 @@ class Tokenizer:
         control tokens the ids are those of the rendered text, encoded with ``parse_special``.
 
         Args:
-            messages: mappings with ``role`` and ``content``.
+            messages: mappings with ``role`` and ``content``. Arguments of ``tool_calls`` may be JSON text or mappings;
+                the template gets what it can print.
             add_generation_prompt: end with the beginning of an answer; None: unless the final message is continued.
             continue_final_message: end within the final message, behind its text as it was given.
             tools: definitions of tools, for templates that print them.
-            chat_template: Jinja source in place of the model's own.
+            chat_template: Jinja source, or the name of a built-in template, in place of the model's own.
             chat_template_kwargs: what else the template may read, as ``{"enable_thinking": False}``.
 
         Raises:
@@ -122,36 +154,21 @@ class Tokenizer:
                 that is not valid.
             ModelFileError: the model's template is not valid, leaves the sandbox, or takes too much time or memory.
         """
-        check_kind("add_generation_prompt", add_generation_prompt, bool | None, "true or false")
-        check_kind("continue_final_message", continue_final_message, bool, "true or false")
-        check_kind("messages", messages, Sized, "a list of messages")
-        if not messages:
-            raise InvalidRequestError("messages is empty; a chat needs at least one message", field="messages")
-        if add_generation_prompt and continue_final_message:
-            raise InvalidRequestError(
-                "add_generation_prompt and continue_final_message are both true; a prompt ends in one way. Leave one "
-                "out.",
-                field="continue_final_message",
-            )
-        marks = self._marks
-        marked = mark_messages(messages, marks)
-        if continue_final_message:
-            leave_open(marked, marks)
-        variables = {
-            "add_generation_prompt": not continue_final_message
-            if add_generation_prompt is None
-            else add_generation_prompt,
-            "tools": None if tools is None else mark_tools(tools, marks),
-            "bos_token": self._token_text(self.bos_id),
-            "eos_token": self._token_text(self._vocabulary.eos_id),
-        }
-        variables |= mark_variables(chat_template_kwargs or {}, {"messages", *variables}, marks)
-        rendered = self._render(chat_template, marked, variables)
-        if continue_final_message:
-            rendered = cut_open(rendered)
-        plain = marks.unmark(rendered)
+        rendered = self._chat.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            chat_template=chat_template,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        plain = self._chat.marks.unmark(rendered)
         check_legal(plain, "messages")
-        return self._encode_pieces(rendered, plain, self._all_special)
+        return self._encode_pieces(rendered, plain)
+
+    def require_chat_template(self) -> None:
+        """Raises MissingTemplateError where ``encode_chat`` would need a ``chat_template`` with each call."""
+        self._chat.require_template()
 
     # -- to text
 
@@ -204,39 +221,30 @@ class Tokenizer:
 
     # -- inside
 
-    @cached_property
-    def _marks(self) -> Marks:
-        """The marks of user text, made for the first chat."""
-        return Marks(self._vocabulary.control)
-
-    def _render(self, source: str | None, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
-        """The messages as text, by the template from a request, else by the model's."""
-        if source is not None:
-            if not isinstance(source, str):
-                raise InvalidRequestError(
-                    f"chat_template is {type(source).__name__}; it must be Jinja source, a text", field="chat_template"
-                )
-            check_legal(source, "chat_template")
-            try:
-                return self._compiled_template(source).render(messages, variables)
-            except ModelFileError as error:
-                sound = str(error).replace(UNSOUND, "give another template, or none for the model's own")
-                raise InvalidRequestError(sound, field="chat_template") from error
-        if self.chat_template is None:
-            raise InvalidRequestError(
-                "this model's file has no chat template, so it takes no messages; pass plain text (encode), "
-                "or give a Jinja template (chat_template)",
-                field="messages",
-            )
-        return self._compiled_template(self.chat_template).render(messages, variables)
-
-    def _encode_pieces(self, marked: str, plain: str, specials: SpecialTokens) -> list[int]:
+    def _encode_pieces(self, marked: str | None, plain: str) -> list[int]:
+        """Text to ids; control tokens are found where ``marked`` spells them (``AddedTokens.split``), or, without it,
+        wherever the text does.
+        """
         ids: list[int] = []
-        for run, is_special in specials.split(marked, plain):
-            if is_special:
-                ids.append(self._vocabulary.id_of[run])
+        for start, stop, token_id in self._added.split(plain if marked is None else marked, plain):
+            if token_id is None:
+                span = None if marked is None else marked[start:stop]
+                ids += self._encode_span(span, plain[start:stop], at_start=start == 0)
             else:
-                ids += self._model.encode(run)
+                ids.append(token_id)
+        return ids
+
+    def _encode_span(self, marked: str | None, plain: str, *, at_start: bool) -> list[int]:
+        """Text between added tokens to ids: normalized, and searched for those of normalized text."""
+        text = self._model.normalize(plain)
+        if self._normalized is None:
+            return self._model.encode(text, at_start)
+        ids: list[int] = []
+        for start, stop, token_id in self._normalized.split(marked, plain, text):
+            if token_id is None:
+                ids += self._model.encode(text[start:stop], at_start and start == 0)
+            else:
+                ids.append(token_id)
         return ids
 
     def _text_bytes(self, token_id: int, skip_special: bool) -> bytes:
@@ -260,21 +268,26 @@ class Tokenizer:
         return "" if token_id is None else self._vocabulary.pieces[token_id]
 
 
-def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
+def load_tokenizer(metadata: Mapping[str, Any], chat_template: str | os.PathLike[str] | None = None) -> Tokenizer:
     """Build the tokenizer that a model file describes.
 
     Args:
         metadata: GGUF metadata, key → value; arrays of strings may be lazy sequences with ``to_list``.
+        chat_template: in place of the file's own: a built-in name, the path of a Jinja file, or Jinja source.
 
     Raises:
+        InvalidRequestError: ``chat_template`` is none of these, not valid, or not for this vocabulary.
         ModelFileError: the vocabulary is missing, inconsistent, or of a family that is not supported.
     """
     family = read_scalar(metadata, "tokenizer.ggml.model", str)
     if family is None or family not in FAMILIES:
         raise ModelFileError(
-            f"tokenizer.ggml.model is {family!r}; supported tokenizers: {', '.join(sorted(FAMILIES))}. "
+            f"tokenizer.ggml.model is {family!r:.80}; supported tokenizers: {', '.join(sorted(FAMILIES))}. "
             "Use a model with one of these."
         )
     vocabulary = read_vocabulary(metadata)
-    chat_template = read_scalar(metadata, "tokenizer.chat_template", str)
-    return Tokenizer(vocabulary, FAMILIES[family](metadata, vocabulary), chat_template)
+    own_template = read_scalar(metadata, "tokenizer.chat_template", str)
+    notes = (ENDS_WITH_EOS,) if read_scalar(metadata, "tokenizer.ggml.add_eos_token", bool) else ()
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return Tokenizer(vocabulary, FAMILIES[family](metadata, vocabulary), own_template, chat_template, notes)

@@ -1,5 +1,6 @@
 """Special tokens in text: found where they may be, as text where not."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,7 +10,18 @@ from tokenizer_cases import tiny_metadata
 
 from cutaway.errors import InvalidRequestError
 from cutaway.tokenizer import Tokenizer, load_tokenizer
-from cutaway.tokenizer.special import SpecialTokens
+from cutaway.tokenizer.added_tokens import AddedToken, AddedTokens
+
+
+def added(control: Iterable[str], user_defined: Iterable[str]) -> AddedTokens:
+    tokens = [*((text, False) for text in user_defined), *((text, True) for text in control)]
+    return AddedTokens(AddedToken(text, 0, special) for text, special in tokens)
+
+
+def runs(tokens: AddedTokens, marked: str, plain: str) -> list[tuple[str, bool]]:
+    spans = tokens.split(marked, plain)
+    return [(str.__getitem__(plain, slice(start, stop)), token_id is not None) for start, stop, token_id in spans]
+
 
 BYTES = 256 + 3  # ids below are bytes and merged pieces of the tiny vocabulary
 
@@ -20,6 +32,21 @@ def test_control_tokens_only_on_request(smollm2: Tokenizer) -> None:
     spelled_out = smollm2.encode(text)
     assert not any(smollm2.is_special(token_id) for token_id in spelled_out)
     assert smollm2.decode(spelled_out) == text
+
+
+@pytest.mark.parametrize(
+    "vocabulary", ["gpt2", "falcon", "deepseek_coder", "llama", "phi3", "smollm2", "qwen2", "gemma3"]
+)
+def test_every_control_token_of_real_vocabularies(vocabulary: str, request: pytest.FixtureRequest) -> None:
+    """Its spelling is the token on request, and else a text like any other, which comes back."""
+    tokenizer: Tokenizer = request.getfixturevalue(vocabulary)
+    control = tokenizer._vocabulary.control
+    assert control
+    for text, token_id in control.items():
+        assert tokenizer.encode(text, parse_special=True, add_bos=False) == [token_id]
+        ids = tokenizer.encode(text, add_bos=False)
+        assert not any(map(tokenizer.is_special, ids)), text
+        assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.parametrize("parse_special", [False, True])
@@ -50,6 +77,7 @@ def test_equal_to_a_search_at_every_place(
         text.translate({ord(c): ord(c) + 0xD800 for c in "<ab "}) if user else text for text, user in parts
     )
     expected: list[tuple[str, bool]] = []
+    user_defined = [text for text in user_defined if text not in control]
     i = 0
     while i < len(plain):
         found = [text for text in control if marked.startswith(text, i)]
@@ -63,7 +91,7 @@ def test_equal_to_a_search_at_every_place(
         else:
             expected.append((plain[i], False))
         i += 1
-    assert list(SpecialTokens(control, user_defined).split(marked, plain)) == expected
+    assert runs(added(control, user_defined), marked, plain) == expected
 
 
 class CountingText(str):
@@ -80,7 +108,7 @@ def test_thousands_of_special_tokens_cost_no_more_than_one() -> None:
 
     def slices(control: list[str]) -> int:
         CountingText.slices = 0
-        assert [run for run, found in SpecialTokens(control, ()).split(text, text) if found] == ["<|x|>"] * 100
+        assert [run for run, found in runs(added(control, ()), text, text) if found] == ["<|x|>"] * 100
         return CountingText.slices
 
     assert slices(["<|x|>", *(f"<unused{n}>" for n in range(9_999))]) <= 5 * slices(["<|x|>", "<unused0>"])

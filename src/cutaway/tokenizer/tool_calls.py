@@ -1,0 +1,108 @@
+"""The arguments of tool calls in a history, as JSON text (the OpenAI protocol) or as mappings (most templates).
+
+In: messages. Out: the same with all arguments in one of the two shapes, for the template to print. What is no JSON
+object stays the text that it is.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+Messages = Sequence[Mapping[str, Any]]
+
+_KEY, _VALUE = "probe_key", "probe_value"
+
+
+def with_arguments(messages: Messages, *, as_text: bool) -> tuple[Messages, bool]:
+    """The messages with the arguments of all tool calls as JSON text, or as mappings; whether any was changed.
+
+    Keys keep their order. An empty text counts as no arguments. Nothing that is given is changed in place, and what has
+    another shape than a tool call is left for the template to judge.
+    """
+    changed = False
+
+    def convert(call: Any) -> Any:
+        nonlocal changed
+        holder = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(holder, Mapping) or "arguments" not in holder:
+            return call
+        given = holder["arguments"]
+        converted = _as_text(given) if as_text else _as_mapping(given)
+        if converted is given:
+            return call
+        changed = True
+        holder = {**holder, "arguments": converted}
+        return {**call, "function": holder} if "function" in call else holder
+
+    def convert_message(message: Any) -> Any:
+        calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+        return (
+            {**message, "tool_calls": [convert(call) for call in calls]} if isinstance(calls, list | tuple) else message
+        )
+
+    return [convert_message(message) for message in messages], changed
+
+
+def probe_messages(*, as_text: bool) -> Messages:
+    """A conversation whose only purpose is to show what a template makes of a tool call's arguments."""
+    arguments: Any = {_KEY: _VALUE}
+    call = {
+        "id": "probe0123",
+        "type": "function",
+        "function": {"name": "probe", "arguments": json.dumps(arguments) if as_text else arguments},
+    }
+    return [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "probe0123", "name": "probe", "content": "0"},
+    ]
+
+
+def shows_mapping(rendered: str) -> bool:
+    """Whether a template that was given a mapping printed it in a form of its own or as JSON, not as Python does."""
+    return _KEY in rendered and _VALUE in rendered and f"'{_KEY}': '{_VALUE}'" not in rendered
+
+
+def shows_text(rendered: str) -> bool:
+    """Whether a template that was given JSON text printed it as it is, and not as a text within JSON."""
+    return f'"{_KEY}": "{_VALUE}"' in rendered
+
+
+def _as_mapping(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    if not arguments.strip():
+        return {}
+    try:
+        value = json.loads(arguments, object_pairs_hook=_without_doubles, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _as_text(arguments: Any) -> Any:
+    if not isinstance(arguments, Mapping):
+        return arguments
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # mark_messages says what is wrong with it
+        return arguments
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. One with a key twice would lose a value, so that the text stays as it is."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is there twice")
+    return result
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{number} is too large")
+    return value
