@@ -262,18 +262,18 @@ def test_integer_maxima() -> None:
         assert np.array_equal(out, np.maximum(x, y))
 
 
-@pytest.mark.parametrize("n", [-3, 0, 1, 7, 15, 16, 40])
-def test_first_lanes_keeps_what_lies_below_n(n: int) -> None:
+@pytest.mark.parametrize("first", [-5, 0, 1, 7, 15, 16, 40])
+@pytest.mark.parametrize("end", [-3, 0, 1, 7, 15, 16, 40])
+def test_keep_lanes_keeps_what_lies_between(first: int, end: int) -> None:
     @numba.njit
-    def run(x: int, count: int, out: int) -> None:
-        simd.store(out, simd.first_lanes(simd.load(x), count, np.float32(-7.5)))
+    def run(x: int, low: int, high: int, out: int) -> None:
+        simd.store(out, simd.keep_lanes(simd.load(x), low, high, np.float32(-7.5)))
 
-    kept = min(max(n, 0), LANES)
-    x = np.arange(LANES, dtype=F32)
-    x[kept:] = np.nan
+    kept = [first <= lane < end for lane in range(LANES)]
+    x = np.where(kept, np.arange(LANES, dtype=F32), F32(np.nan))
     out = np.zeros(LANES, F32)
-    run(x.ctypes.data, n, out.ctypes.data)
-    assert np.array_equal(out, [*range(kept), *[-7.5] * (LANES - kept)])
+    run(x.ctypes.data, first, end, out.ctypes.data)
+    assert out.tolist() == [lane if kept[lane] else -7.5 for lane in range(LANES)]
 
 
 def test_constants_and_splats() -> None:
@@ -286,15 +286,19 @@ def test_constants_and_splats() -> None:
         simd.store_rows(out + 320, 64, simd.splat_rows(source, 12, 2))
         simd.store_rows(out + 448, 64, simd.to_float(simd.splat_rows_int(source + 24, 4, 2)))
         simd.store_rows(out + 576, 64, simd.to_float(simd.zeros_int(2)))
+        simd.store_rows(out + 704, 64, simd.to_float(simd.splat_rows_int8(source + 5, 2, 2)))
 
-    out = np.full((11, LANES), np.nan, F32)
+    out = np.full((13, LANES), np.nan, F32)
     source = np.array([1.5, 0, 0, -2.25, 0, 0, 0, 0], F32)
     source[6:].view(I32)[:] = (-77, 9)
+    source.view(np.int8)[5:8] = (-128, 55, 127)
     run(out.ctypes.data, source.ctypes.data, (5 << 32) - 3)
     assert (out[0] == F32(-0.1)).all()
     assert (out[1].view(I32) == -3).all()
     assert np.array_equal(out[2].view(I32), np.arange(LANES))
-    assert np.array_equal(out[3:], np.repeat(np.array([0, 0, 1.5, -2.25, -77, 9, 0, 0], F32), LANES).reshape(8, LANES))
+    assert np.array_equal(
+        out[3:], np.repeat(np.array([0, 0, 1.5, -2.25, -77, 9, 0, 0, -128, 127], F32), LANES).reshape(10, LANES)
+    )
 
 
 # The integer dot product
@@ -404,6 +408,25 @@ def test_words_of_bytes(name: str) -> None:
             assert np.array_equal(out.T.ravel(), BYTE_WORDS[name](x, U8(y)))
 
 
+def test_bytes_are_looked_up() -> None:
+    """Every index at every place of the vector, in a table that is not symmetric."""
+
+    @numba.njit
+    def run(low: int, high: int, index: int, ones: int, out: int) -> None:
+        for i in range(4):
+            found = simd.look_up_bytes(simd.splat_16_bytes(low, high), simd.load_uint8(index))
+            simd.store_int(out + 64 * i, simd.dot_u8(simd.zeros_int(1), found, ones + 4 * i, 0))
+
+    table = np.array([255, 0, 1, 128, 127, 7, 77, 200, 3, 90, 254, 129, 60, 31, 16, 99], U8)
+    low, high = (int(half) for half in table.view(np.int64))
+    ones = np.eye(4, dtype=np.int8)
+    for shift in range(16):
+        index = ((np.arange(64) * 5 + shift) % 16).astype(U8)
+        out = np.zeros((4, LANES), I32)
+        run(low, high, index.ctypes.data, ones.ctypes.data, out.ctypes.data)
+        assert np.array_equal(out.T.ravel(), table[index])
+
+
 # Memory and half precision
 
 
@@ -432,6 +455,20 @@ def test_halves_are_read_exactly() -> None:
         out = np.zeros(halves.size, F32)
         each(halves.ctypes.data, out.ctypes.data, halves.size)
         assert_same_floats(out, halves.astype(F32))
+
+
+def test_bfloats_are_read_exactly() -> None:
+    """Every one of them, as the upper half of a float32."""
+
+    @numba.njit
+    def run(source: int, out: int, count: int) -> None:
+        for i in range(0, count, 16):
+            simd.store(out + 4 * i, simd.load_bfloat(source + 2 * i))
+
+    every = np.arange(2**16, dtype=np.uint16)
+    out = np.zeros(every.size, F32)
+    run(every.ctypes.data, out.ctypes.data, every.size)
+    assert np.array_equal(out.view(np.uint32), every.astype(np.uint32) << 16)
 
 
 def nearest_half(x: np.float32) -> float:
@@ -524,6 +561,15 @@ def test_bytes() -> None:
         target = np.full(3, 99, U8)
         put(target.ctypes.data + 1, value)
         assert target.tolist() == [99, value % 256, 99]
+
+    @numba.njit
+    def put_four(address: int, value: int) -> None:
+        simd.store_uint32_scalar(address, value)
+
+    for value in (0, 0x01020304, 2**32 - 1, 2**40 + 258, -2):
+        target = np.full(6, 99, U8)
+        put_four(target.ctypes.data + 1, value)
+        assert target.tolist() == [99, *(value % 2**32).to_bytes(4, "little"), 99]
 
 
 # The processor

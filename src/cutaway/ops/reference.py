@@ -1,8 +1,8 @@
 """The operations in NumPy float64 on dequantised weights: the definition of right, written to be obvious, not fast.
 
-In and out: the same arguments as the compiled operations, but with float64 buffers, ``DenseWeight`` objects in the
-place of weight records, and a ``ReferenceKV`` in the place of the cache's addresses. ``quantize_rows`` keeps the
-numbers as they are.
+In and out: the same arguments as the compiled operations, but with float64 buffers, ``DenseWeight`` and ``DenseNorm``
+objects in the place of weight and norm records, and a ``ReferenceKV`` in the place of the cache's addresses.
+``quantize_rows`` keeps the numbers as they are.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.ops.cpu.activation import GELU, SILU
 from cutaway.ops.cpu.arrays import Activation, Batch, Ints
 
 Array = npt.NDArray[np.float64]
@@ -22,6 +23,15 @@ class DenseWeight(NamedTuple):
 
     matrix: Any  # [N, K] floating; float32 holds a file's dequantised values exactly
     bias: Any  # [N] or None
+
+
+class DenseNorm(NamedTuple):
+    """A norm; without a weight it stands for one that the model doesn't have."""
+
+    weight: Any  # [D] or None
+    bias: Any  # [D] or None
+    epsilon: float
+    centred: bool
 
 
 class ReferenceKV(NamedTuple):
@@ -39,20 +49,53 @@ def slots_of(batch: Batch, kv: ReferenceKV, sequence: int, positions: npt.NDArra
     return slots
 
 
-def embed(team: Any, weights: Any, tokens: Ints, x: Array) -> None:
-    """x[t] = W[tokens[t]]."""
-    x[:] = weights[0].matrix[tokens]
+def embed(team: Any, weights: Any, tokens: Ints, scale: float, x: Array) -> None:
+    """x[t] = scale · W[tokens[t]]."""
+    x[:] = weights[0].matrix[tokens] * float(scale)
 
 
-def rope_angles(team: Any, positions: Ints, inverse_frequencies: Array, angles: Array) -> None:
-    """Cosine and sine of position · frequency, pair by pair."""
-    radians = positions[:, None].astype(np.float64) * inverse_frequencies
-    angles[:, 0::2], angles[:, 1::2] = np.cos(radians), np.sin(radians)
+def add_positions(team: Any, rows: Array, positions: Ints, x: Array) -> None:
+    """x[t] += rows[positions[t]], where there are rows."""
+    if len(rows):
+        x += rows[positions]
 
 
-def rms_norm(team: Any, x: Array, weight: Array, epsilon: float, out: Array) -> None:
-    """x / √(mean(x²) + ε) · weight."""
-    out[:] = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + float(epsilon)) * weight
+def rope_angles(team: Any, positions: Ints, inverse_frequencies: Array, magnitudes: Array, angles: Array) -> None:
+    """Cosine and sine of position · frequency, times the table's magnitude: table by table, pair by pair."""
+    radians = np.multiply.outer(positions.astype(np.float64), inverse_frequencies)  # [T, G, R/2]
+    waves = np.stack([np.cos(radians), np.sin(radians)], axis=-1) * magnitudes[:, None, None]
+    angles[:] = waves.reshape(angles.shape)
+
+
+def _normed(x: Array, kind: DenseNorm) -> Array:
+    """(x - centre) / √(mean((x - centre)²) + ε) · weight + bias, over the last axis."""
+    centred = x - x.mean(axis=-1, keepdims=True) if kind.centred else x
+    scaled = centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + float(kind.epsilon)) * kind.weight
+    result: Array = scaled + kind.bias if kind.centred else scaled
+    return result
+
+
+def norm(team: Any, x: Array, kind: DenseNorm, out: Array) -> None:
+    """out = the norm of each row, if the model has it."""
+    if kind.weight is not None:
+        out[:] = _normed(x, kind)
+
+
+def head_norm(
+    team: Any,
+    qkv: Array,
+    query_kind: DenseNorm,
+    key_kind: DenseNorm,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+) -> None:
+    """The norm of each query head and of each key head, if the model has it."""
+    if query_kind.weight is not None:
+        heads = qkv.reshape(len(qkv), num_heads + 2 * num_kv_heads, head_dim)
+        heads[:, :num_heads] = _normed(heads[:, :num_heads], query_kind)
+        keys = slice(num_heads, num_heads + num_kv_heads)
+        heads[:, keys] = _normed(heads[:, keys], key_kind)
 
 
 def quantize_rows(team: Any, x: Array, activation: Activation) -> None:
@@ -70,17 +113,29 @@ def matmul(team: Any, weights: Any, activation: Activation, out: Array) -> None:
         column += rows
 
 
-def rope(team: Any, qkv: Array, angles: Array, num_heads: int, head_dim: int, interleaved: bool) -> None:
-    """Turn each pair (a, b) of the first heads by its angle."""
-    heads = qkv[:, : num_heads * head_dim].reshape(len(qkv), num_heads, head_dim)
+def rope(
+    team: Any,
+    qkv: Array,
+    angles: Array,
+    table: int,
+    rotary_dim: int,
+    num_heads: int,
+    head_dim: int,
+    interleaved: bool,
+) -> None:
+    """Turn each pair (a, b) of the first R numbers of the first heads by its angle in the table, if there is one."""
+    if table < 0:
+        return
+    heads = qkv[:, : num_heads * head_dim].reshape(len(qkv), num_heads, head_dim).copy()
+    half = rotary_dim // 2
     first, second = (
-        (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, head_dim // 2), slice(head_dim // 2, None))
+        (slice(0, rotary_dim, 2), slice(1, rotary_dim, 2)) if interleaved else (slice(0, half), slice(half, rotary_dim))
     )
     a, b = heads[..., first].copy(), heads[..., second].copy()
-    cosine, sine = angles[:, None, 0::2], angles[:, None, 1::2]
-    turned = np.empty_like(heads)
-    turned[..., first], turned[..., second] = a * cosine - b * sine, a * sine + b * cosine
-    qkv[:, : num_heads * head_dim] = turned.reshape(len(qkv), -1)
+    own = angles[:, None, table * rotary_dim : (table + 1) * rotary_dim]
+    cosine, sine = own[..., 0::2], own[..., 1::2]
+    heads[..., first], heads[..., second] = a * cosine - b * sine, a * sine + b * cosine
+    qkv[:, : num_heads * head_dim] = heads.reshape(len(qkv), -1)
 
 
 def kv_write(
@@ -110,26 +165,53 @@ def attention(
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,
+    window: int,
+    scale: float,
+    cap: float,
     scratch: Any,
     out: Array,
 ) -> None:
-    """softmax(q · k / √Dh) @ v over the positions up to the token's own; query head h reads KV head h // (H / Hkv)."""
+    """softmax(scale · q·k) @ v over the positions up to the token's own, or over the last ``window`` of them; query
+    head h reads KV head h // (H / Hkv). With a cap, scores are cap · tanh(score / cap).
+    """
     group = num_heads // num_kv_heads
     for t, (sequence, position) in enumerate(zip(batch.sequences, batch.positions, strict=True)):
-        slots = slots_of(batch, kv, sequence, np.arange(position + 1))
+        attended = np.arange(max(0, position + 1 - window) if window else 0, position + 1)
+        slots = slots_of(batch, kv, sequence, attended)
         keys, values = kv.keys[layer, slots], kv.values[layer, slots]  # [positions, Hkv, Dh]
         queries = qkv[t, : num_heads * head_dim].reshape(num_kv_heads, group, head_dim)
-        scores = np.einsum("kgd,pkd->kgp", queries, keys) / np.sqrt(head_dim)
+        scores = np.einsum("kgd,pkd->kgp", queries, keys) * float(scale)
+        if cap:
+            scores = float(cap) * np.tanh(scores / float(cap))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         out[t] = np.einsum("kgp,pkd->kgd", weights, values).reshape(-1)
 
 
-def silu_mul(team: Any, gate_up: Array, out: Array) -> None:
-    """gate / (1 + e^-gate) · up."""
-    gate, up = np.split(gate_up, 2, axis=1)
-    with np.errstate(over="ignore"):  # e^-gate = inf gives the right limit, 0
-        out[:] = gate / (1.0 + np.exp(-gate)) * up
+def _silu(x: Array) -> Array:
+    """x / (1 + e^-x)."""
+    with np.errstate(over="ignore"):  # e^-x = inf gives the right limit, 0
+        result: Array = x / (1.0 + np.exp(-x))
+    return result
+
+
+def _gelu(x: Array) -> Array:
+    """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    result: Array = 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+    return result
+
+
+def activate(team: Any, gate_up: Array, kind: int, out: Array) -> None:
+    """a(gate) · up, or a(up) where there is no gate."""
+    activation = {SILU: _silu, GELU: _gelu}[kind]
+    gated = gate_up.shape[1] == 2 * out.shape[1]
+    out[:] = activation(gate_up[:, : out.shape[1]]) * gate_up[:, out.shape[1] :] if gated else activation(gate_up)
+
+
+def softcap(team: Any, x: Array, cap: float) -> None:
+    """x = cap · tanh(x / cap), if there is a cap."""
+    if cap:
+        x[:] = float(cap) * np.tanh(x / float(cap))
 
 
 def add_rows(team: Any, x: Array, y: Array) -> None:
@@ -150,16 +232,19 @@ TABLE: Final[Mapping[str, Any]] = MappingProxyType(
     {
         function.__name__: function
         for function in (
+            activate,
+            add_positions,
             add_rows,
             attention,
             embed,
+            head_norm,
             kv_write,
             matmul,
+            norm,
             quantize_rows,
-            rms_norm,
             rope,
             rope_angles,
-            silu_mul,
+            softcap,
             take_rows,
             tap,
         )

@@ -1,8 +1,10 @@
 """Attention and the cache's writes against a slow loop in float64, around every border of its tiles."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from cutaway.model.batch import NO_PAGE
 from cutaway.ops.cpu.attention import BALANCE, MOST_SHARED
 from support.attention import Sizes, attend, exact_attention, make_case
 from support.bits import differing
@@ -141,3 +143,95 @@ def test_a_wrong_bit_in_the_cache_is_seen() -> None:
     page = case.batch.block_tables[0, 0]
     case.pool.values[1, page, 0, 0, 3:4].view(np.uint32)[:] ^= 1
     assert np.flatnonzero(attend(case) != before).tolist() == [3]
+
+
+# A window
+
+
+WINDOWS = [1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 512]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_window_of_any_width(window: int) -> None:
+    """Single tokens, chunks and prompts, on both sides of the window's width; slots before it are never read."""
+    for group, data_type in ((1, "f32"), (3, "f16")):
+        sizes = Sizes(2 * group, 2, 32, data_type=data_type, window=window)
+        check(sizes, [window, window + 1, 150, 700, 9], [1, 1, 150, 33, 3], seed=window)
+
+
+@pytest.mark.parametrize("window", [1, 5, 16, 37, 64, 100])
+def test_a_token_in_a_window_does_not_depend_on_its_chunk(window: int) -> None:
+    """A run's first query reaches further back than its last: the tiles that only the first needs change no bit."""
+    sizes = Sizes(6, 2, 48, window=window)
+    length = 300
+    whole = attend(make_case(sizes, [length], [length], seed=8))
+    for chunk in (1, 3, 7, 64):
+        parts = []
+        for end in [*range(chunk, length, chunk), length]:
+            begin = (end - 1) // chunk * chunk
+            parts.append(attend(make_case(sizes, [length], [length], seed=8, step=(begin, end))))
+        assert differing(np.concatenate(parts), whole) == 0
+
+
+def test_a_negative_zero_stays_one() -> None:
+    """A sum that underflows to -0 keeps its sign, whether or not a tile before the window was computed for a neighbour
+    and merged: + 0 would take it away. Position 199 attends 130 … 199; 192, in its run, a position of the tile before.
+    """
+    sizes = Sizes(2, 1, 16, data_type="f32", window=70)
+
+    def underflow(rows: npt.NDArray[np.float32]) -> None:
+        """In each tile the first product is half of the least number at most; the rest are zeros."""
+        rows[:, -16:] = -0.0
+        rows[[130, 192], -16:] = -1e-45
+
+    whole, alone = (
+        attend(make_case(sizes, [300], [300], step=step, change=underflow)) for step in ((0, 200), (199, 200))
+    )
+    assert np.signbit(alone).all()
+    assert not alone.any()
+    assert differing(whole[199:], alone) == 0
+
+
+@pytest.mark.parametrize("window", [16, 100, 512, 1000])
+@pytest.mark.parametrize("length", [257, 1000, 3000])
+def test_a_window_split_over_the_team_has_the_same_bits(length: int, window: int) -> None:
+    sizes = Sizes(2, 1, 16, window=window)
+    alone = make_case(sizes, [length], [1], seed=length)
+    results = [attend(alone, threads) for threads in (1, 2, 3)]
+    crowd = make_case(sizes, [length] + [5] * BALANCE, [1] * (BALANCE + 1), seed=length)
+    results.append(attend(crowd)[:1])
+    for other in results[1:]:
+        assert differing(results[0], other) == 0
+
+
+def test_what_lies_before_the_window_is_not_read() -> None:
+    """Its slots hold NaN, and its whole pages are not even in the table: they may have been given back."""
+    sizes = Sizes(6, 2, 48, window=50)
+    kept = make_case(sizes, [300, 217], [1, 9], seed=2)
+    expected = attend(kept)
+    for sequence, first in ((0, 250), (1, 208 - 49)):
+        for position in range(first):
+            page = kept.batch.block_tables[sequence, position // 16]
+            kept.pool.keys[1, page, :, :, position % 16] = np.nan
+            kept.pool.values[1, page, :, position % 16] = np.nan
+        kept.batch.block_tables[sequence, : first // 16] = NO_PAGE
+    assert differing(attend(kept), expected) == 0
+
+
+def test_a_window_as_long_as_the_context_is_none() -> None:
+    lengths, new = [130, 64, 9], [1, 64, 3]
+    without = attend(make_case(Sizes(6, 2, 48), lengths, new, seed=3))
+    assert differing(attend(make_case(Sizes(6, 2, 48, window=130), lengths, new, seed=3)), without) == 0
+
+
+# The scores' scale and cap
+
+
+@pytest.mark.parametrize("cap", [0.5, 3.0, 50.0])
+def test_soft_capped_scores(cap: float) -> None:
+    check(Sizes(6, 2, 48, cap=cap), [130, 1, 49], [1, 1, 40], seed=1)
+    check(Sizes(6, 2, 48, cap=cap, window=33), [130, 1, 49], [1, 1, 40], seed=1)
+
+
+def test_a_scale_of_its_own() -> None:
+    check(Sizes(4, 1, 32, scale=0.31), [130, 9], [7, 9], seed=1)

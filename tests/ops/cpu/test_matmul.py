@@ -74,7 +74,10 @@ def test_segments_of_mixed_formats_stand_side_by_side(order: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_extreme_payloads(name: str) -> None:
-    """All bytes of weights at both ends, activations at ±127: sums of products at their greatest."""
+    """All bytes of weights at both ends, activations at ±127: sums of products at their greatest.
+
+    All blocks are alike, so that their roundings do not cancel.
+    """
     columns = 3 * LAYOUTS[name].weights
     for byte, sign in itertools.product((0x00, 0x7F, 0x80, 0xFF), (1, -1)):
         matrix = random_matrix(name, 17, columns, seed=4)
@@ -82,7 +85,7 @@ def test_extreme_payloads(name: str) -> None:
         extreme = [tile(name, matrix.raw, columns, matrix.bias)]
         x = np.full((9, columns), sign * 1.5, np.float32)
         exact, size = oracle(extreme, x)
-        assert (np.abs(product(extreme, x) - exact) <= BOUND * size + 1e-30).all()
+        assert (np.abs(product(extreme, x) - exact) <= 2 * BOUND * size + 1e-30).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -104,6 +107,8 @@ def test_a_single_flipped_bit_of_a_scale_is_seen(name: str) -> None:
     x = rows_of(3, columns, seed=7)
     exact, size = oracle([matrix], x)
     at = LAYOUTS[name].halves[0]
-    matrix.raw[5, at : at + 2].view(np.uint16)[:] ^= 1  # d of row 5
+    d = matrix.raw[:, at : at + 2].copy().view(np.float16)[:, 0]
+    row = int(np.abs(d.astype(np.float32)).argmax())  # not one where the minimum is everything
+    matrix.raw[row, at : at + 2].view(np.uint16)[:] ^= 1
     error = np.abs(product([tile(name, matrix.raw, columns, matrix.bias)], x) - exact)
-    assert (error > BOUND * size).any(axis=0).nonzero()[0].tolist() == [5]
+    assert (error > BOUND * size).any(axis=0).nonzero()[0].tolist() == [row]

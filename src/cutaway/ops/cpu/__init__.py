@@ -6,28 +6,32 @@ order of floating-point operations, which depends neither on the number of rows,
 work was split.
 """
 
-from cutaway.ops.cpu.activation import silu_mul
+from cutaway.ops.cpu.activation import activate
 from cutaway.ops.cpu.attention import attention
-from cutaway.ops.cpu.embedding import embed
+from cutaway.ops.cpu.embedding import add_positions, embed
 from cutaway.ops.cpu.kv_write import kv_write
 from cutaway.ops.cpu.matmul import matmul
-from cutaway.ops.cpu.norm import rms_norm
+from cutaway.ops.cpu.norm import head_norm, norm
 from cutaway.ops.cpu.quantize import quantize_rows
 from cutaway.ops.cpu.rope import rope, rope_angles
 from cutaway.ops.cpu.rows import add_rows, take_rows
+from cutaway.ops.cpu.softcap import softcap
 from cutaway.ops.cpu.tap import tap
 
 __all__ = [
+    "activate",
+    "add_positions",
     "add_rows",
     "attention",
     "embed",
+    "head_norm",
     "kv_write",
     "matmul",
+    "norm",
     "quantize_rows",
-    "rms_norm",
     "rope",
     "rope_angles",
-    "silu_mul",
+    "softcap",
     "take_rows",
     "tap",
 ]

@@ -1,7 +1,7 @@
 """Attention, one algorithm for decoding, prefill and recomputation: tiles on an absolute grid, merged by a fixed tree.
 
-In: rotated queries, the KV cache, the batch. Out: for each token and head Σ softmax(q·k / √Dh) · v over the positions
-up to its own.
+In: rotated queries, the KV cache, the batch. Out: for each token and head Σ softmax(scale · q·k) · v over the positions
+up to its own, or, with a window of W, over the last W of them.
 
 The context of a query is cut at multiples of 64 positions. Each tile gives a partial (m, l, o): the greatest score,
 the sum of e^(score - m), and the sum of e^(score - m) · v, each in one fixed order. Partials are merged in the binary
@@ -11,12 +11,12 @@ tree over tile numbers,
 
 which is a function of the position alone. So the result has the same bits whoever computes it with whatever
 neighbours, and a long context can be split over the team at any subtree. (Online softmax: Milakov and Gimelshein 2018;
-split: Dao et al. 2023.)
+split: Dao et al. 2023.) A tile before a query's window is not in its tree: whether it was skipped, or computed for a
+neighbour whose window reaches further back and left empty (l = 0), its merge changes nothing.
 
 A work item is a run of queries × the query heads that share a KV head: its rows read each key and value once.
 """
 
-import math
 from typing import Final
 
 import numpy as np
@@ -26,16 +26,18 @@ from cutaway.ops.cpu.arrays import AttentionScratch, Batch, Floats
 from cutaway.ops.cpu.kv_tiles import QUERY_BLOCK, SUBTILE, KVCache
 from cutaway.ops.cpu.kv_write import subtile_index
 from cutaway.ops.cpu.math import exp
+from cutaway.ops.cpu.softcap import soft_capped
 from cutaway.ops.cpu.team import Team, barrier, take
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import (
     add,
     div,
-    first_lanes,
     fma,
+    keep_lanes,
     lane_max,
     lane_sum,
     load,
+    load_scalar,
     maximum,
     mul,
     splat,
@@ -53,6 +55,7 @@ MOST_SHARED: Final = 64  # partials of chunks that the team can share
 BALANCE: Final = 4  # work items a member below which contexts are split
 
 _NEVER: Final = np.float32(-1e30)  # the score of a position that is not attended
+_NO_WINDOW: Final = 1 << 30  # a window of more positions than there are
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -82,15 +85,22 @@ def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scor
 
 
 @jit
-def _softmax_row(scores: int, num_valid: int, partial_max: int, partial_sum: int) -> None:
-    """scores[0:64] become e^(score - m), 0 beyond ``num_valid``; m and l are written in all lanes."""
+def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max: int, partial_sum: int) -> None:
+    """scores[0:64] become e^(score - m), 0 outside first … end - 1; m and l are written in all lanes. Scores are
+    soft-capped before, where the cap is not 0.
+    """
+    if cap != 0:
+        for j in range(SUBTILES):
+            store(scores + 64 * j, soft_capped(load(scores + 64 * j), cap))
     greatest = splat(_NEVER)
     for j in range(SUBTILES):
-        greatest = maximum(greatest, first_lanes(load(scores + 64 * j), num_valid - SUBTILE * j, _NEVER))
+        attended = keep_lanes(load(scores + 64 * j), first - SUBTILE * j, end - SUBTILE * j, _NEVER)
+        greatest = maximum(greatest, attended)
     m = splat(lane_max(greatest))
     total = zeros(1)
     for j in range(SUBTILES):
-        e = first_lanes(exp(sub(load(scores + 64 * j), m)), num_valid - SUBTILE * j, _ZERO)
+        e = exp(sub(load(scores + 64 * j), m))
+        e = keep_lanes(e, first - SUBTILE * j, end - SUBTILE * j, _ZERO)
         store(scores + 64 * j, e)
         total = add(total, e)
     store(partial_max, m)
@@ -127,18 +137,24 @@ def _mix_rows(
 
 @jit
 def _merge(left: int, right: int, rows: int, head_dim: int) -> None:
-    """left = merge(left, right), both partials [rows, Dh + 32]."""
+    """left = merge(left, right), partials [rows, Dh + 32]. An empty left one (l = 0), before the window, gives the
+    right one bit for bit: the arithmetic would do so but for the sign of -0.
+    """
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     for r in range(rows):
         a, b = left + r * stride, right + r * stride
-        m_a, m_b = load(a + 4 * head_dim), load(b + 4 * head_dim)
-        m = maximum(m_a, m_b)
-        w_a, w_b = exp(sub(m_a, m)), exp(sub(m_b, m))
         l_a, l_b = a + 4 * head_dim + 64, b + 4 * head_dim + 64
-        store(a + 4 * head_dim, m)
-        store(l_a, fma(load(l_a), w_a, mul(load(l_b), w_b)))
-        for i in range(0, 4 * head_dim, 64):
-            store(a + i, fma(load(a + i), w_a, mul(load(b + i), w_b)))
+        if load_scalar(l_a) == _ZERO:
+            for i in range(0, stride, 64):
+                store(a + i, load(b + i))
+        else:
+            m_a, m_b = load(a + 4 * head_dim), load(b + 4 * head_dim)
+            m = maximum(m_a, m_b)
+            w_a, w_b = exp(sub(m_a, m)), exp(sub(m_b, m))
+            store(a + 4 * head_dim, m)
+            store(l_a, fma(load(l_a), w_a, mul(load(l_b), w_b)))
+            for i in range(0, 4 * head_dim, 64):
+                store(a + i, fma(load(a + i), w_a, mul(load(b + i), w_b)))
 
 
 @jit
@@ -149,14 +165,16 @@ def _copy_partial(source: int, target: int, rows: int, head_dim: int) -> None:
 
 
 @jit
-def _push(stack: int, top: int, number: int, slot_bytes: int, rows: int, head_dim: int) -> int:
-    """The partial of leaf ``number`` lies at the top of the stack: merge all subtrees that it completes. Returns the
-    new top.
+def _push(stack: int, top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_dim: int) -> int:
+    """The partial of leaf ``number`` lies at the top of the stack: merge all subtrees that it completes. Leaves below
+    ``lowest`` are not in the tree. Returns the new top.
     """
-    while number & 1:
+    leaves = 1  # of the subtree at the top
+    while number & 1 and number * leaves > lowest:  # the subtree to its left ends there: it has a leaf
         _merge(stack + (top - 1) * slot_bytes, stack + top * slot_bytes, rows, head_dim)
         top -= 1
         number >>= 1
+        leaves *= 2
     return top + 1
 
 
@@ -166,6 +184,53 @@ def _collapse(stack: int, top: int, slot_bytes: int, rows: int, head_dim: int) -
     while top > 1:
         _merge(stack + (top - 2) * slot_bytes, stack + (top - 1) * slot_bytes, rows, head_dim)
         top -= 1
+
+
+@jit
+def _span(position: int, window: int, start: int, length: int) -> tuple[int, int]:
+    """Which of the ``length`` positions from ``start`` on a query attends: first and end, counted from there."""
+    first = min(length, max(0, position - window + 1 - start))
+    return first, min(length, max(0, position + 1 - start))
+
+
+@jit
+def _mix_block(
+    kv: KVCache,
+    values: int,
+    start: int,
+    position: int,
+    num_queries: int,
+    group: int,
+    window: int,
+    row: int,
+    step: int,
+    head_dim: int,
+    weights: int,
+    out: int,
+    out_stride: int,
+) -> None:
+    """Rows row … row + step - 1 of out += weights @ values, for the sub-tile of positions from ``start`` on.
+
+    The rows share the positions that all of them attend; what an early query alone attends comes before, what a late
+    one alone attends after, row by row: a weight of 0 is not enough, since 0 · NaN would leak from a slot that nobody
+    wrote yet.
+    """
+    begin, _ = _span(position + min(num_queries - 1, (row + step - 1) // group), window, start, SUBTILE)
+    _, end = _span(position + min(num_queries - 1, row // group), window, start, SUBTILE)
+    end = max(begin, end)
+    if begin > 0:
+        for r in range(step):
+            first, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
+            early = min(begin, last)
+            _mix_rows(
+                kv, kv.mix_one, values, first, early, weights + 4 * TILE * r, head_dim, out + r * out_stride, out_stride
+            )
+    kernel = kv.mix_one if step == 1 else kv.mix_many
+    _mix_rows(kv, kernel, values, begin, end, weights, head_dim, out, out_stride)
+    for r in range(1, step):
+        _, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
+        late = weights + 4 * TILE * r
+        _mix_rows(kv, kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
 
 
 @jit
@@ -179,60 +244,55 @@ def _attend_tile(
     num_queries: int,
     group: int,
     head_dim: int,
+    window: int,
+    cap: np.float32,
     queries: int,
     scores: int,
     partial: int,
 ) -> None:
     """The partial of one tile for a run of queries from ``position``; rows are queries × heads of the group."""
     rows = padded_rows(num_queries * group)
+    step = 1 if rows == 1 else QUERY_BLOCK
     stride = 4 * (head_dim + PARTIAL_EXTRA)
-    first_position = tile * TILE
-    most_valid = min(TILE, position + num_queries - first_position)
-    for j in range((most_valid + SUBTILE - 1) // SUBTILE):
+    start = tile * TILE
+    first, _ = _span(position, window, start, TILE)
+    _, end = _span(position + num_queries - 1, window, start, TILE)
+    subtiles = range(first // SUBTILE, (end + SUBTILE - 1) // SUBTILE)  # that any of the queries attends
+    for j in subtiles:
         keys = kv.keys + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
         _scores(kv, keys, queries, rows, head_dim, scores + 64 * j)
     for r in range(rows):
-        query = min(num_queries - 1, r // group)  # rows that only fill up the last block do as the last query does
-        num_valid = min(TILE, position + query + 1 - first_position)
+        # Rows that only fill up the last block do as the last query does.
+        first, end = _span(position + min(num_queries - 1, r // group), window, start, TILE)
         o = partial + r * stride
-        _softmax_row(scores + 4 * TILE * r, num_valid, o + 4 * head_dim, o + 4 * head_dim + 64)
+        _softmax_row(scores + 4 * TILE * r, first, end, cap, o + 4 * head_dim, o + 4 * head_dim + 64)
         for i in range(0, 4 * head_dim, 64):
             store(o + i, zeros(1))
-    kernel, step = (kv.mix_one, 1) if rows == 1 else (kv.mix_many, QUERY_BLOCK)
-    for j in range((most_valid + SUBTILE - 1) // SUBTILE):
+    for j in subtiles:
         values = kv.values + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
         for r in range(0, rows, step):
-            # All rows of a block share the tokens that the first may attend; what later queries may attend beyond
-            # comes after, row by row: a weight of 0 is not enough, since 0 · NaN would leak from a slot that nobody
-            # wrote yet.
-            shared = min(
-                SUBTILE,
-                max(0, position + min(num_queries - 1, r // group) + 1 - first_position - SUBTILE * j),
+            _mix_block(
+                kv,
+                values,
+                start + SUBTILE * j,
+                position,
+                num_queries,
+                group,
+                window,
+                r,
+                step,
+                head_dim,
+                scores + 4 * TILE * r + 64 * j,
+                partial + r * stride,
+                stride,
             )
-            weights = scores + 4 * TILE * r + 64 * j
-            _mix_rows(kv, kernel, values, 0, shared, weights, head_dim, partial + r * stride, stride)
-            for extra in range(r + 1, r + step):
-                valid = position + min(num_queries - 1, extra // group) + 1 - first_position - SUBTILE * j
-                weights = scores + 4 * TILE * extra + 64 * j
-                _mix_rows(
-                    kv,
-                    kv.mix_one,
-                    values,
-                    shared,
-                    min(SUBTILE, valid),
-                    weights,
-                    head_dim,
-                    partial + extra * stride,
-                    stride,
-                )
 
 
 @jit
 def _gather_queries(
-    qkv: Floats, first: int, num_queries: int, head: int, group: int, head_dim: int, queries: Floats
+    qkv: Floats, first: int, num_queries: int, head: int, group: int, head_dim: int, scale: np.float32, queries: Floats
 ) -> None:
-    """queries[r] = the run's query rows of one KV head, times 1/√Dh; zeros where rows only fill up the last block."""
-    scale = np.float32(1.0 / math.sqrt(head_dim))
+    """queries[r] = the run's query rows of one KV head, scaled; zeros where rows only fill up the last block."""
     rows = num_queries * group
     for r in range(rows):
         column = (head * group + r % group) * head_dim
@@ -280,6 +340,7 @@ def _merge_chunks(
     num_kv_heads: int,
     group: int,
     head_dim: int,
+    window: int,
     chunk: int,
     num_chunks: int,
     scratch: AttentionScratch,
@@ -294,12 +355,13 @@ def _merge_chunks(
         run, head = item // num_kv_heads, item % num_kv_heads
         first, num_queries = batch.runs[run, 0], batch.runs[run, 1]
         num_tiles = (batch.positions[first] + num_queries - 1) // TILE + 1
+        lowest = max(0, batch.positions[first] - window + 1) // TILE // chunk
         rows = num_queries * group
         top = 0
-        for part in range((num_tiles + chunk - 1) // chunk):
+        for part in range(lowest, (num_tiles + chunk - 1) // chunk):
             source = scratch.shared.ctypes.data + (item * num_chunks + part) * slot_bytes
             _copy_partial(source, stack + top * slot_bytes, rows, head_dim)
-            top = _push(stack, top, part, slot_bytes, rows, head_dim)
+            top = _push(stack, top, part, lowest, slot_bytes, rows, head_dim)
         _collapse(stack, top, slot_bytes, rows, head_dim)
         _write_out(stack, first, num_queries, head, group, head_dim, out)
         item = take(team, num_items)
@@ -316,14 +378,19 @@ def attention(
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,
+    window: int,
+    scale: np.float32,
+    cap: np.float32,
     scratch: AttentionScratch,
     out: Floats,
 ) -> None:
-    """out[t] = the attention of token t over its sequence's positions 0 … position[t], all heads.
+    """out[t] = the attention of token t over its sequence's positions up to position[t], all heads.
 
+    window: how many positions it attends, its own included; 0: all. scale: of q·k. cap: of soft-capped scores, or 0.
     qkv: [T, (H + 2 Hkv) · Dh] with rotated queries, out: [T, H · Dh] float32. Dh is a multiple of 16. This step's keys
     and values are in the cache already.
     """
+    reach = window if window > 0 else _NO_WINDOW
     group = num_heads // num_kv_heads
     num_runs = batch.runs.shape[0]
     slot_bytes = scratch.stack.strides[1]
@@ -340,9 +407,10 @@ def attention(
         first, num_queries = batch.runs[run, 0], batch.runs[run, 1]
         position, sequence = batch.positions[first], batch.sequences[first]
         num_tiles = (position + num_queries - 1) // TILE + 1
-        begin, end = part * chunk, min(num_tiles, part * chunk + chunk)
+        lowest = max(0, position - reach + 1) // TILE
+        begin, end = max(lowest, part * chunk), min(num_tiles, part * chunk + chunk)
         if begin < end:
-            _gather_queries(qkv, first, num_queries, head, group, head_dim, queries)
+            _gather_queries(qkv, first, num_queries, head, group, head_dim, scale, queries)
             base = layer * kv.layer_bytes + head * kv.head_bytes
             rows = num_queries * group
             top = 0
@@ -358,11 +426,14 @@ def attention(
                     num_queries,
                     group,
                     head_dim,
+                    reach,
+                    cap,
                     queries.ctypes.data,
                     scores,
                     partial,
                 )
-                top = _push(stack, top, tile - begin, slot_bytes, rows, head_dim)
+                number = tile - part * chunk
+                top = _push(stack, top, number, lowest - part * chunk, slot_bytes, rows, head_dim)
             _collapse(stack, top, slot_bytes, rows, head_dim)
             if num_chunks == 1:
                 _write_out(stack, first, num_queries, head, group, head_dim, out)
@@ -371,4 +442,4 @@ def attention(
         item = take(team, num_items)
     barrier(team)
     if num_chunks > 1:
-        _merge_chunks(team, batch, num_kv_heads, group, head_dim, chunk, num_chunks, scratch, out)
+        _merge_chunks(team, batch, num_kv_heads, group, head_dim, reach, chunk, num_chunks, scratch, out)

@@ -29,11 +29,11 @@ def read_cycles() -> int:
 
 
 @jit
-def embed_timed(team: Team, weights: Any, tokens: Ints, x: Floats) -> None:
+def embed_timed(team: Team, weights: Any, tokens: Ints, scale: np.float32, x: Floats) -> None:
     """``embed``, the forward's first operation, behind the stamp that marks the start of computation."""
     barrier(team)
     clock_tap(team, "start", -1, x)
-    embed(team, weights, tokens, x)
+    embed(team, weights, tokens, scale, x)
 
 
 class Reading(NamedTuple):

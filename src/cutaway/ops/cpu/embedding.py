@@ -1,9 +1,11 @@
-"""The embedding: token ids to rows of the vocabulary's matrix.
+"""The embedding: token ids to rows of the vocabulary's matrix, and the positions' rows added to them.
 
-In: ids [T]. Out: x [T, D] float32, decoded from the matrix's own block format.
+In: ids [T], positions [T]. Out: x [T, D] float32, decoded from the matrix's own block format.
 """
 
 from typing import Any
+
+import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats, Ints
 from cutaway.ops.cpu.team import Team, barrier
@@ -13,8 +15,8 @@ from cutaway.ops.simd.processor import call_kernel
 
 
 @jit
-def embed(team: Team, weights: Any, tokens: Ints, x: Floats) -> None:
-    """x[t] = row tokens[t] of weights[0]. weights: [1] record ``tiles.WEIGHT``, tokens: [T] int32, x: [T, D]."""
+def embed(team: Team, weights: Any, tokens: Ints, scale: np.float32, x: Floats) -> None:
+    """x[t] = scale · row tokens[t] of weights[0], [1] record ``tiles.WEIGHT``. tokens: [T] int32, x: [T, D]."""
     matrix = weights[0]
     t = team.rank
     while t < tokens.shape[0]:
@@ -28,5 +30,21 @@ def embed(team: Team, weights: Any, tokens: Ints, x: Floats) -> None:
                 x.ctypes.data + t * x.strides[0],
             ),
         )
+        if scale != 1:
+            for i in range(x.shape[1]):
+                x[t, i] *= scale
+        t += team.size
+    barrier(team)
+
+
+@jit
+def add_positions(team: Team, rows: Floats, positions: Ints, x: Floats) -> None:
+    """x[t] += rows[positions[t]]; nothing where rows [P, D] has no row. positions: [T] int32, x: [T, D]."""
+    if rows.shape[0] == 0:
+        return
+    t = team.rank
+    while t < x.shape[0]:
+        for i in range(x.shape[1]):
+            x[t, i] += rows[positions[t], i]
         t += team.size
     barrier(team)

@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al. 2021), in both layouts of pairs.
 
-In: positions and inverse frequencies; then q and k heads. Out: a table of cosines and sines; then the heads, rotated
-in place.
+In: positions and tables of inverse frequencies; then q and k heads. Out: cosines and sines by each table; then the
+heads, rotated in place.
 """
 
 import numpy as np
@@ -10,39 +10,60 @@ from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
 from cutaway.ops.cpu.math import sine_cosine
 from cutaway.ops.cpu.team import Team, barrier
 from cutaway.ops.kernel_cache import jit
+from cutaway.ops.simd import load_scalar
 
 
 @jit
-def rope_angles(team: Team, positions: Ints, inverse_frequencies: Doubles, angles: Floats) -> None:
-    """angles[t, 2i] = cos(position[t] · inverse_frequencies[i]), angles[t, 2i + 1] its sine; from float64.
+def rope_angles(team: Team, positions: Ints, inverse_frequencies: Doubles, magnitudes: Doubles, angles: Floats) -> None:
+    """The cosine and the sine of position[t] · inverse_frequencies[g, i], times magnitudes[g]; from float64.
 
-    positions: [T] int32, inverse_frequencies: [Dh/2] float64, angles: [T, Dh] float32.
+    positions: [T] int32, inverse_frequencies: [G, R/2] float64, magnitudes: [G] float64, angles: [T, G · R] float32,
+    each table's pairs in turn, cosine before sine. Nothing where there is no table.
     """
+    tables, pairs = inverse_frequencies.shape
+    if tables == 0:
+        return
     t = team.rank
     while t < positions.shape[0]:
-        for i in range(inverse_frequencies.shape[0]):
-            sine, cosine = sine_cosine(positions[t] * inverse_frequencies[i])
-            angles[t, 2 * i] = np.float32(cosine)
-            angles[t, 2 * i + 1] = np.float32(sine)
+        for table in range(tables):
+            for i in range(pairs):
+                sine, cosine = sine_cosine(positions[t] * inverse_frequencies[table, i])
+                place = 2 * (table * pairs + i)
+                angles[t, place] = np.float32(cosine * magnitudes[table])
+                angles[t, place + 1] = np.float32(sine * magnitudes[table])
         t += team.size
     barrier(team)
 
 
 @jit
-def rope(team: Team, qkv: Floats, angles: Floats, num_heads: int, head_dim: int, interleaved: bool) -> None:
-    """Rotate the first ``num_heads`` heads of each row in place, each pair (a, b) by its angle.
+def rope(
+    team: Team,
+    qkv: Floats,
+    angles: Floats,
+    table: int,
+    rotary_dim: int,
+    num_heads: int,
+    head_dim: int,
+    interleaved: bool,
+) -> None:
+    """Rotate the first ``num_heads`` heads of each row in place, each pair (a, b) of their first R numbers by its angle
+    in the table; nothing where the table is -1.
 
-    Pair i is (2i, 2i + 1) in the interleaved layout, (i, i + Dh/2) in the half-split one. qkv: [T, (H + 2 Hkv) · Dh].
+    Pair i is (2i, 2i + 1) in the interleaved layout, (i, i + R/2) in the half-split one. qkv: [T, (H + 2 Hkv) · Dh],
+    angles: [T, G · R] as ``rope_angles`` writes them, rotary_dim: R.
     """
-    pairs = head_dim // 2
+    if table < 0:
+        return
+    pairs = rotary_dim // 2
     step, reach = (2, 1) if interleaved else (1, pairs)
     t = team.rank
     while t < qkv.shape[0]:
+        own = angles.ctypes.data + t * angles.strides[0] + 4 * table * rotary_dim
         for head in range(num_heads):
             for i in range(pairs):
                 a = head * head_dim + i * step
                 b = a + reach
-                cosine, sine = angles[t, 2 * i], angles[t, 2 * i + 1]
+                cosine, sine = load_scalar(own + 8 * i), load_scalar(own + 8 * i + 4)
                 x, y = qkv[t, a], qkv[t, b]
                 qkv[t, a] = x * cosine - y * sine
                 qkv[t, b] = x * sine + y * cosine

@@ -42,7 +42,7 @@ from cutaway.ops.simd.arithmetic import (
 from cutaway.ops.simd.dot import dot_u7, dot_u8
 from cutaway.ops.simd.lanes import (
     first_lane,
-    first_lanes,
+    keep_lanes,
     lane_index,
     lane_max,
     lane_max_int,
@@ -55,9 +55,11 @@ from cutaway.ops.simd.lanes import (
     zeros,
     zeros_int,
 )
+from cutaway.ops.simd.lookup import look_up_bytes, splat_16_bytes
 from cutaway.ops.simd.lowering import LOWERING
 from cutaway.ops.simd.memory import (
     load,
+    load_bfloat,
     load_half,
     load_half_scalar,
     load_int,
@@ -70,6 +72,7 @@ from cutaway.ops.simd.memory import (
     load_uint32_scalar,
     splat_rows,
     splat_rows_int,
+    splat_rows_int8,
     store,
     store_int,
     store_int8,
@@ -78,6 +81,7 @@ from cutaway.ops.simd.memory import (
     store_scalar_sized,
     store_sized,
     store_uint8_scalar,
+    store_uint32_scalar,
 )
 
 __all__ = [
@@ -93,9 +97,9 @@ __all__ = [
     "dot_u7",
     "dot_u8",
     "first_lane",
-    "first_lanes",
     "fma",
     "high_nibbles",
+    "keep_lanes",
     "lane_index",
     "lane_max",
     "lane_max_int",
@@ -103,6 +107,7 @@ __all__ = [
     "lane_sum_int",
     "lanes_at_most",
     "load",
+    "load_bfloat",
     "load_half",
     "load_half_scalar",
     "load_int",
@@ -113,6 +118,7 @@ __all__ = [
     "load_uint8",
     "load_uint8_scalar",
     "load_uint32_scalar",
+    "look_up_bytes",
     "low_nibbles",
     "maximum",
     "maximum_int",
@@ -129,9 +135,11 @@ __all__ = [
     "shift_right",
     "shift_right_bytes",
     "splat",
+    "splat_16_bytes",
     "splat_int",
     "splat_rows",
     "splat_rows_int",
+    "splat_rows_int8",
     "splat_uint8",
     "sqrt",
     "store",
@@ -142,6 +150,7 @@ __all__ = [
     "store_scalar_sized",
     "store_sized",
     "store_uint8_scalar",
+    "store_uint32_scalar",
     "sub",
     "sub_int",
     "to_float",

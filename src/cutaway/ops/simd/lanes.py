@@ -107,17 +107,19 @@ lane_sum_int = _tree("lane_sum_int", "i32", lambda b, x, y: b.add(x, y), types.i
 
 
 @intrinsic
-def first_lanes(typing_context: Any, x: Any, n: Any, other: Any) -> Any:
-    """The lanes below n of x; the others hold the float32 ``other``."""
+def keep_lanes(typing_context: Any, x: Any, first: Any, end: Any, other: Any) -> Any:
+    """The lanes first … end - 1 of x; the others hold the float32 ``other``."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        vector, count, fill = values
+        vector, low, high, fill = values
         lane = ir.Constant(VECTOR_I32, list(range(LANES)))
-        inside = builder.icmp_signed("<", lane, broadcast(builder, builder.trunc(count, I32)))
+        not_before = builder.icmp_signed(">=", lane, broadcast(builder, builder.trunc(low, I32)))
+        not_behind = builder.icmp_signed("<", lane, broadcast(builder, builder.trunc(high, I32)))
+        inside = builder.and_(not_before, not_behind)
         kept = builder.select(inside, builder.extract_value(vector, 0), broadcast(builder, fill))
         return pack(builder, FLOATS, [kept])
 
-    return FLOATS(FLOATS, types.int64, types.float32), codegen
+    return FLOATS(FLOATS, types.int64, types.int64, types.float32), codegen
 
 
 @intrinsic

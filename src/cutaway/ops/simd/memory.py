@@ -15,6 +15,7 @@ from cutaway.ops.simd.rows import (
     F32,
     FLOATS,
     I8,
+    I16,
     I32,
     I64,
     INTS,
@@ -25,6 +26,7 @@ from cutaway.ops.simd.rows import (
     Address,
     Rows,
     broadcast,
+    constant,
     intrinsic,
     load_at,
     pack,
@@ -33,7 +35,7 @@ from cutaway.ops.simd.rows import (
     unpack,
 )
 
-_VECTOR_F16, _VECTOR_I8 = ir.VectorType(F16, LANES), ir.VectorType(I8, LANES)
+_VECTOR_F16, _VECTOR_I16, _VECTOR_I8 = (ir.VectorType(each, LANES) for each in (F16, I16, I8))
 
 
 def _loader(name: str, rows: Rows, stored: ir.Type, convert: Callable[..., ir.Value] = lambda b, x: x) -> Any:
@@ -49,6 +51,13 @@ def _loader(name: str, rows: Rows, stored: ir.Type, convert: Callable[..., ir.Va
 load = _loader("load", FLOATS, VECTOR_F32)
 load_int = _loader("load_int", INTS, VECTOR_I32)
 load_half = _loader("load_half", FLOATS, _VECTOR_F16, lambda b, x: b.fpext(x, VECTOR_F32))
+load_bfloat = _loader(
+    "load_bfloat",
+    FLOATS,
+    _VECTOR_I16,
+    lambda b, x: b.bitcast(b.shl(b.zext(x, VECTOR_I32), constant(VECTOR_I32, 16)), VECTOR_F32),
+)
+"""16 bfloat16, which are the upper halves of float32."""
 load_uint8 = _loader("load_uint8", BYTES, VECTOR_U8)
 load_int8 = _loader("load_int8", INTS, _VECTOR_I8, lambda b, x: b.sext(x, VECTOR_I32))
 """16 signed bytes as int32."""
@@ -66,15 +75,22 @@ def load_uint32_scalar(typing_context: Any, address: Any) -> Any:
     return types.int64(Address), lambda context, b, signature, values: b.zext(load_at(b, values[0], I32), I64)
 
 
-@intrinsic
-def store_uint8_scalar(typing_context: Any, address: Any, byte: Any) -> Any:
-    """The low byte of an int64."""
+def _low_bits_storer(name: str, stored: ir.Type) -> Any:
+    def word(typing_context: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+            store_at(builder, builder.trunc(values[1], stored), values[0])
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        store_at(builder, builder.trunc(values[1], I8), values[0])
-        return context.get_dummy_value()
+        return types.none(Address, types.int64), codegen
 
-    return types.none(Address, types.int64), codegen
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(word)
+
+
+store_uint8_scalar = _low_bits_storer("store_uint8_scalar", I8)
+"""The low byte of an int64."""
+store_uint32_scalar = _low_bits_storer("store_uint32_scalar", I32)
+"""The low four bytes of an int64, little-endian."""
 
 
 @intrinsic
@@ -83,7 +99,9 @@ def load_half_scalar(typing_context: Any, address: Any) -> Any:
     return types.float32(Address), lambda context, b, signature, values: b.fpext(load_at(b, values[0], F16), F32)
 
 
-def _splat_rows(name: str, element: str, stored: ir.Type) -> Any:
+def _splat_rows(
+    name: str, element: str, stored: ir.Type, align: int = 4, convert: Callable[..., ir.Value] = lambda b, x: x
+) -> Any:
     def word(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
         if not isinstance(m, types.IntegerLiteral):
             return None
@@ -91,9 +109,10 @@ def _splat_rows(name: str, element: str, stored: ir.Type) -> Any:
 
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
             scalars = [
-                load_at(builder, row_address(builder, values[0], values[1], row), stored, 4) for row in range(rows.m)
+                load_at(builder, row_address(builder, values[0], values[1], row), stored, align)
+                for row in range(rows.m)
             ]
-            return pack(builder, rows, [broadcast(builder, scalar) for scalar in scalars])
+            return pack(builder, rows, [broadcast(builder, convert(builder, scalar)) for scalar in scalars])
 
         return rows(Address, Address, m), codegen
 
@@ -105,6 +124,8 @@ splat_rows = _splat_rows("splat_rows", "f32", F32)
 """Row r holds the float32 at address + r · stride in all lanes."""
 splat_rows_int = _splat_rows("splat_rows_int", "i32", I32)
 """Row r holds the int32 at address + r · stride in all lanes."""
+splat_rows_int8 = _splat_rows("splat_rows_int8", "i32", I8, 1, lambda b, x: b.sext(x, I32))
+"""Row r holds the signed byte at address + r · stride, as int32, in all lanes."""
 
 
 @intrinsic(prefer_literal=True)

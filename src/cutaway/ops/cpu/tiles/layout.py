@@ -18,7 +18,7 @@ import numpy as np
 
 from cutaway.formats.blocks import BlockType
 from cutaway.ops.kernel_cache import Kernel, inlined, jit
-from cutaway.ops.simd import load_uint8_scalar, store_uint8_scalar
+from cutaway.ops.simd import load_uint8_scalar, load_uint32_scalar, store_uint8_scalar, store_uint32_scalar
 from cutaway.ops.simd.lowering import LOWERING
 from cutaway.ops.simd.processor import call_kernel
 
@@ -64,15 +64,21 @@ class TileFormat:
     multiply_one: Kernel
     multiply_many: Kernel
     decode_row: Kernel
+    blocks_taken: int = 1  # of the file, for a block of the tile; weights that are numbers are blocks of one
 
     @property
     def name(self) -> str:
         """The block type's."""
         return self.block_type.name
 
+    @property
+    def block_size(self) -> int:
+        """Weights of a row in a block of the tile: 32 or a multiple."""
+        return self.blocks_taken * self.block_type.block_size
+
     def tile_bytes(self, columns: int) -> int:
         """Bytes of one tile; ``columns`` is a multiple of the block size."""
-        return columns // self.block_type.block_size * self.block_bytes
+        return columns // self.block_size * self.block_bytes
 
     def size(self, rows: int, columns: int) -> int:
         """Bytes of a whole matrix in tiles."""
@@ -88,6 +94,13 @@ class TileFormat:
 def payload_place(byte: int) -> int:
     """Where a payload byte stands in groups of 64 bytes, from where the first byte of its row stands."""
     return byte // 4 * 64 + byte % 4
+
+
+@inlined
+def move_payload(source: int, target: int, groups: int) -> None:
+    """Four payload bytes of a row for each of the groups, which begin at ``target``."""
+    for group in range(groups):
+        store_uint32_scalar(target + 64 * group, load_uint32_scalar(source + 4 * group))
 
 
 @inlined
@@ -127,7 +140,7 @@ def repack(tile_format: TileFormat, source: Any, out: Any, first: int = 0, end: 
     Runs without the GIL: several threads may each fill their own range of tiles.
     """
     rows, row_bytes = source.shape
-    in_file = tile_format.block_type.bytes_per_block
+    in_file = tile_format.blocks_taken * tile_format.block_type.bytes_per_block
     padding = np.zeros(in_file, np.uint8)
     _repack(
         tile_format.pack_block.address,

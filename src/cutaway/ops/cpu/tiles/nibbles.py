@@ -17,23 +17,33 @@ from cutaway.ops.simd import (
     dot_u7,
     high_nibbles,
     load_uint8,
+    load_uint32_scalar,
     low_nibbles,
     or_bytes,
     shift_left_bytes,
     shift_right_bytes,
     splat_uint8,
-    store_uint8_scalar,
+    store_uint32_scalar,
 )
 
 
 @inlined
 def pack_fifth_bits(bits: int, target: int) -> None:
     """32 bits, of which bit k belongs to weight k, into a row's 4 bytes at ``target``."""
-    for i in range(4):
-        byte = 0
-        for b in range(8):
-            byte |= (bits >> (4 * b + i) & 1) << b
-        store_uint8_scalar(target + i, byte)
+    word = 0
+    for b in range(8):
+        # A product with three shifts spreads four bits: bit i comes to byte i.
+        word |= ((bits >> (4 * b) & 15) * 0x00204081 & 0x01010101) << b
+    store_uint32_scalar(target, word)
+
+
+@inlined
+def pack_fifth_bits_of_bytes(source: int, bit: int, target: int) -> None:
+    """One bit of each of 32 bytes, of which byte k belongs to weight k, into a row's 4 bytes at ``target``."""
+    word = 0
+    for b in range(8):  # four bytes at once
+        word |= (load_uint32_scalar(source + 4 * b) >> bit & 0x01010101) << b
+    store_uint32_scalar(target, word)
 
 
 @inlined

@@ -10,7 +10,13 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    move_half,
+    move_payload,
+    payload_place,
+)
 from cutaway.ops.cpu.tiles.nibbles import dot_nibbles, nibble_of
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -27,7 +33,6 @@ from cutaway.ops.simd import (
     splat_rows_int,
     store_rows,
     store_scalar,
-    store_uint8_scalar,
     to_float,
     zeros,
 )
@@ -71,8 +76,7 @@ def _multiply(M: int) -> Kernel:
 def q4_0_pack_block(source: int, lane: int, block: int) -> None:
     """A row's block of the file into its lane."""
     move_half(source, block + SCALE + 2 * lane)
-    for byte in range(16):
-        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 2 + byte))
+    move_payload(source + 2, block + 4 * lane, 4)
 
 
 @kernel

@@ -11,7 +11,13 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    move_half,
+    move_payload,
+    payload_place,
+)
 from cutaway.ops.cpu.tiles.nibbles import dot_five_bits, fifth_bit_of, nibble_of, pack_fifth_bits
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -26,7 +32,6 @@ from cutaway.ops.simd import (
     splat_rows,
     store_rows,
     store_scalar,
-    store_uint8_scalar,
     to_float,
     zeros,
     zeros_int,
@@ -73,8 +78,7 @@ def q5_1_pack_block(source: int, lane: int, block: int) -> None:
     move_half(source, block + SCALE + 2 * lane)
     move_half(source + 2, block + MINIMUM + 2 * lane)
     pack_fifth_bits(load_uint32_scalar(source + 4), block + FIFTH + 4 * lane)
-    for byte in range(16):
-        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 8 + byte))
+    move_payload(source + 8, block + 4 * lane, 4)
 
 
 @kernel

@@ -13,7 +13,12 @@ import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
-from cutaway.ops.cpu.tiles.nibbles import dot_five_bits, fifth_bit_of, nibble_of, pack_fifth_bits
+from cutaway.ops.cpu.tiles.nibbles import (
+    dot_five_bits,
+    fifth_bit_of,
+    nibble_of,
+    pack_fifth_bits_of_bytes,
+)
 from cutaway.ops.cpu.tiles.parts import PARTS, pack_part_nibbles, six_bits
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -91,10 +96,7 @@ def q5_k_pack_block(source: int, lane: int, block: int) -> None:
     for part in range(PARTS):
         target = block + part * PART_BYTES
         pack_part_nibbles(source + 48 + 32 * (part // 2), 4 * (part % 2), target + 4 * lane)
-        bits = 0
-        for k in range(32):
-            bits |= (load_uint8_scalar(source + 16 + k) >> part & 1) << k
-        pack_fifth_bits(bits, target + FIFTH + 4 * lane)
+        pack_fifth_bits_of_bytes(source + 16, part, target + FIFTH + 4 * lane)
         store_uint8_scalar(target + SCALES + lane, six_bits(scales, rest, part))
         store_uint8_scalar(target + MINIMA + lane, six_bits(minima, rest >> 4, part))
 

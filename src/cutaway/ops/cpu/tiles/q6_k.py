@@ -1,10 +1,8 @@
 """Q6_K: blocks of 256 weights of 6 bits, 16 by 16 with a scale: w = d · scale · (q - 32), q in 0 … 63.
 
 In the tile, a block is 8 parts of 32 weights, then d (3,360 bytes for 16 rows, as in the file). A part is 4 groups of
-nibbles, whose low ones are weights 0 … 15 and whose high ones weights 16 … 31; 2 groups of upper bits, one for each of
-these halves; and the scales of both as signed bytes:
-
-    byte i, in 0 … 3, of a row's upper bits:  bits 2g and 2g + 1 belong to weight 4g + i of the half
+nibbles, whose low ones are weights 0 … 15 and whose high ones weights 16 … 31; 2 groups of upper bits (``bit_pairs``),
+one for each of these halves; and the scales of both as signed bytes.
 
 With x ≈ s · a (a int8, s the block's scale):  Σ w·x = (d · scale) · s · (Σ q·a - Σ 32·a) for each half. The product of
 d and scale is exact in float32: 11 times 8 bits.
@@ -15,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, next_bit_pairs, pack_bit_pairs
 from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
 from cutaway.ops.cpu.tiles.parts import PARTS, pack_part_nibbles
@@ -37,7 +36,6 @@ from cutaway.ops.simd import (
     mul_int,
     or_bytes,
     shift_left_bytes,
-    shift_right_bytes,
     splat_int,
     splat_rows,
     splat_rows_int,
@@ -83,15 +81,13 @@ def _multiply(M: int) -> Kernel:
             d = load_half(tile + D)
             for _ in range(PARTS):
                 factor = splat_rows(scale, block_stride, M)
-                offset = zeros_int(M)  # Σ 32·a over the first half
-                for group in range(4):
-                    offset = dot_u7(offset, splat_uint8(32), q + 4 * group, q_stride)
+                offset = dot_constant(zeros_int(M), 32, q, q_stride)  # Σ 32·a over the first half
 
                 products, upper = zeros_int(M), load_uint8(tile + UPPER)
                 for group in range(4):
                     weights = _with_upper_bits(low_nibbles(load_uint8(tile + 64 * group)), upper)
                     products = dot_u7(products, weights, q + 4 * group, q_stride)
-                    upper = shift_right_bytes(upper, splat_uint8(2))
+                    upper = next_bit_pairs(upper)
                 scaled = mul(to_float(sub_int(products, offset)), factor)
                 total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES))), total)
 
@@ -100,7 +96,7 @@ def _multiply(M: int) -> Kernel:
                 for group in range(4):
                     weights = _with_upper_bits(high_nibbles(load_uint8(tile + 64 * group)), upper)
                     products = dot_u7(products, weights, q + 16 + 4 * group, q_stride)
-                    upper = shift_right_bytes(upper, splat_uint8(2))
+                    upper = next_bit_pairs(upper)
                 scaled = mul(to_float(products), factor)
                 total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES + 16))), total)
 
@@ -125,11 +121,7 @@ def q6_k_pack_block(source: int, lane: int, block: int) -> None:
         pairs = source + 128 + 32 * (part // 4)
         pack_part_nibbles(nibbles, 4 * (part % 4 // 2), target + 4 * lane)
         for half in range(2):
-            for i in range(4):
-                upper = 0
-                for g in range(4):
-                    upper |= (load_uint8_scalar(pairs + 16 * half + 4 * g + i) >> (2 * (part % 4)) & 3) << (2 * g)
-                store_uint8_scalar(target + UPPER + 64 * half + 4 * lane + i, upper)
+            pack_bit_pairs(pairs + 16 * half, 2 * (part % 4), target + UPPER + 64 * half + 4 * lane)
             scale = load_uint8_scalar(source + 192 + 2 * part + half)
             store_uint8_scalar(target + SCALES + 16 * half + lane, scale)
 
@@ -141,9 +133,9 @@ def q6_k_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         d = load_half_scalar(tile + D + 2 * lane)
         for _ in range(PARTS):
             for k in range(32):
-                half, g = k // 16, k % 16 // 4
+                half = k // 16
                 scale = np.int8(load_uint8_scalar(tile + SCALES + 16 * half + lane))
-                upper = load_uint8_scalar(tile + UPPER + 64 * half + 4 * lane + k % 4) >> (2 * g) & 3
+                upper = bit_pair_of(load_uint8_scalar(tile + UPPER + 64 * half + 4 * lane + k % 4), k)
                 q = nibble_of(load_uint8_scalar(tile + 4 * lane + payload_place(k % 16)), k) | upper << 4
                 store_scalar(out, d * np.float32(scale) * np.float32(q - 32))
                 out += 4

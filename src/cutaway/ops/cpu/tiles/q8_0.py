@@ -22,6 +22,7 @@ from cutaway.ops.simd import (
     load_half_scalar,
     load_uint8,
     load_uint8_scalar,
+    load_uint32_scalar,
     mul,
     mul_int,
     splat_int,
@@ -29,7 +30,7 @@ from cutaway.ops.simd import (
     splat_rows_int,
     store_rows,
     store_scalar,
-    store_uint8_scalar,
+    store_uint32_scalar,
     to_float,
     zeros,
 )
@@ -74,8 +75,8 @@ def _multiply(M: int) -> Kernel:
 def q8_0_pack_block(source: int, lane: int, block: int) -> None:
     """A row's block of the file into its lane."""
     move_half(source, block + SCALE + 2 * lane)
-    for byte in range(32):
-        store_uint8_scalar(block + 4 * lane + payload_place(byte), load_uint8_scalar(source + 2 + byte) ^ 128)
+    for group in range(8):
+        store_uint32_scalar(block + 4 * lane + 64 * group, load_uint32_scalar(source + 2 + 4 * group) ^ 0x80808080)
 
 
 @kernel

@@ -1,0 +1,102 @@
+"""IQ4_NL: blocks of 32 weights of 4 bits with a scale d: w = d · level(q), q in 0 … 15 (``levels``).
+
+In the tile, a block is that of Q4_0 (288 bytes for 16 rows, as in the file).
+
+With x ≈ s · a (a int8, s the block's scale):  Σ w·x = d · s · (Σ (level + 128)·a - 128 · Σ a).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    move_half,
+    move_payload,
+    payload_place,
+)
+from cutaway.ops.cpu.tiles.levels import dot_levels, level_of
+from cutaway.ops.cpu.tiles.nibbles import nibble_of
+from cutaway.ops.kernel_cache import Kernel, kernel
+from cutaway.ops.simd import (
+    add,
+    fma,
+    load,
+    load_half,
+    load_half_scalar,
+    load_uint8_scalar,
+    mul,
+    mul_int,
+    splat_int,
+    splat_rows,
+    splat_rows_int,
+    store_rows,
+    store_scalar,
+    to_float,
+    zeros,
+)
+
+SCALE, BYTES = 256, 288  # offset in a block of the tile, and its size
+
+
+def _multiply(M: int) -> Kernel:
+    """The kernel for M rows of activations; see ``layout.WEIGHT`` for its arguments."""
+
+    def iq4_nl_multiply(
+        tile: int,
+        num_blocks: int,
+        bias: int,
+        q: int,
+        q_stride: int,
+        scale: int,
+        block_sum: int,
+        scaled_sum: int,
+        block_stride: int,
+        out: int,
+        out_stride: int,
+    ) -> None:
+        total = add(zeros(M), load(bias))
+        for _ in range(num_blocks):
+            products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
+            products = dot_levels(products, tile, q, q_stride)
+            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            total = fma(scaled, load_half(tile + SCALE), total)
+            tile += BYTES
+            q += 32
+            scale += 4
+            block_sum += 4
+        store_rows(out, out_stride, total)
+
+    iq4_nl_multiply.__qualname__ = f"iq4_nl_multiply_{M}"
+    return kernel(iq4_nl_multiply)
+
+
+@kernel
+def iq4_nl_pack_block(source: int, lane: int, block: int) -> None:
+    """A row's block of the file into its lane."""
+    move_half(source, block + SCALE + 2 * lane)
+    move_payload(source + 2, block + 4 * lane, 4)
+
+
+@kernel
+def iq4_nl_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
+    """out[k] = d · level(q)."""
+    for _ in range(num_blocks):
+        d = load_half_scalar(tile + SCALE + 2 * lane)
+        for k in range(32):
+            nibble = nibble_of(load_uint8_scalar(tile + 4 * lane + payload_place(k % 16)), k)
+            store_scalar(out, np.float32(level_of(nibble)) * d)
+            out += 4
+        tile += BYTES
+
+
+IQ4_NL: Final = TileFormat(
+    block_type=BY_NAME["IQ4_NL"],
+    block_bytes=BYTES,
+    pack_block=iq4_nl_pack_block,
+    multiply_one=_multiply(1),
+    multiply_many=_multiply(ROW_BLOCK),
+    decode_row=iq4_nl_decode_row,
+)
