@@ -1,5 +1,7 @@
 """Files that can't be run: one error each, with value, limit and remedy; and small random models that can."""
 
+import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,15 @@ import pytest
 
 from cutaway.engine.compile import step_arguments
 from cutaway.errors import ModelFileError
+from cutaway.formats.blocks import BY_NAME
 from cutaway.formats.gguf import open_gguf
+from cutaway.formats.source import ModelSource
+from cutaway.formats.tensor import Tensor
+from cutaway.model.config import SCALING_KEYS, SCALING_NOT_READ, ModelConfig, read_config
+from cutaway.model.families import UNSUPPORTED
 from cutaway.model.forward import rebind
 from cutaway.model.loader import LoadedModel, load_model
+from cutaway.model.positions import Rope
 from cutaway.model.reference import load_reference
 from support.bits import differing
 from support.rig import Part, log_softmax, run_reference, run_schedule
@@ -67,19 +75,36 @@ def blocks(rows: int, columns: int, name: str = "Q4_1") -> Any:
 ONES = np.ones(SIZES.width, np.float32)
 REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     "architecture": (
-        put("general.architecture", "gpt2"),
-        r"the architecture is 'gpt2'; Cutaway runs llama, qwen2\. Use a model of one",
+        put("general.architecture", "qwen3moe"),
+        r"the architecture is 'qwen3moe'; Cutaway runs gemma2, gemma3, gpt2, llama, phi3, qwen2, qwen3, smollm3\. Use",
     ),
     "experts": (put("llama.expert_count", 8), r"llama\.expert_count is 8, a mixture of experts.* Use a model without"),
     "scaled rope": (
-        put("llama.rope.scaling.type", "linear"),
-        r"llama\.rope\.scaling\.type is 'linear', scaled rotary positions.* Use a model without it",
+        put("llama.rope.scaling.type", "yarn"),
+        r"the scaling 'yarn' of rotary positions lacks the parameters factor\.",
     ),
-    "unknown rope": (put("llama.rope.scaling.type", "foo"), r"llama\.rope\.scaling\.type is 'foo', scaled rotary"),
-    "window": (put("llama.attention.sliding_window", 512), r"attention\.sliding_window is 512, a sliding window"),
+    "unknown rope": (
+        put("llama.rope.scaling.type", "foo"),
+        r"the scaling of rotary positions is 'foo'; Cutaway knows none, linear, dynamic, llama3, yarn\.",
+    ),
+    "rope of a number": (put("llama.rope.scaling.type", 3), r"llama\.rope\.scaling\.type is 3; it must be a name"),
+    "unknown parameter of rope": (
+        put("llama.rope.scaling.yarn_log_multiplier", 0.1),
+        r"llama\.rope\.scaling\.yarn_log_multiplier is 0\.1\d*, a scaling .* that Cutaway does not compute",
+    ),
+    "negative window": (
+        put("llama.attention.sliding_window", 2**31),
+        r"attention\.sliding_window is 2147483648; it must be 0 to",
+    ),
     "windows": (
         put("llama.attention.sliding_window", [512, 0]),
-        r"attention\.sliding_window is .*512.*, a sliding window",
+        r"'llama\.attention\.sliding_window' has the type .*; it must be int",
+    ),
+    "pattern of other layers": (
+        lambda metadata, tensors: metadata.update(
+            {"llama.attention.sliding_window": 9, "llama.attention.sliding_window_pattern": [True, False, True]}
+        ),
+        r"attention\.sliding_window_pattern is 3 values for 2 layers",
     ),
     "no architecture": (
         lambda metadata, tensors: (
@@ -114,7 +139,8 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     ),
     "width": (put("llama.embedding_length", 168), r"the width 168 is no multiple of 32"),
     "feed-forward": (put("llama.feed_forward_length", 100), r"the feed-forward width 100 is no multiple of 32"),
-    "partial rope": (put("llama.rope.dimension_count", 32), r"rotary positions cover only a part of each head"),
+    "too wide rope": (put("llama.rope.dimension_count", 64), r"rotary positions turn 64 of a head's 48 numbers"),
+    "odd rope": (put("llama.rope.dimension_count", 33), r"rotary positions turn 33 of a head's 48 numbers"),
     "values": (put("llama.attention.value_length", 64), r"values have another head dimension than keys"),
     "no embedding": (without_tensor("token_embd.weight"), r"the tensor 'token_embd\.weight' \[V, D\] is missing"),
     "missing": (
@@ -123,8 +149,20 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
     ),
     "a layer too few": (put("llama.block_count", 3), r"9 tensors are missing: blk\.2\..*; and 4 more\."),
     "unused": (
-        put_tensor("rope_freqs.weight", np.ones(24, np.float32), "F32"),
-        r"rope_freqs\.weight' scales rotary positions",
+        put_tensor("rope_factors_long.weight", np.ones(24, np.float32), "F32"),
+        r"1 tensors are not used by this family: rope_factors_long\.weight\.",
+    ),
+    "shape of the divisors": (
+        put_tensor("rope_freqs.weight", np.ones(23, np.float32), "F32"),
+        r"'rope_freqs\.weight' is \[23\] F32; it must be \[24\] F32",
+    ),
+    "type of the divisors": (
+        put_tensor("rope_freqs.weight", np.ones(24, np.float16), "F16"),
+        r"'rope_freqs\.weight' is \[24\] F16; it must be \[24\] F32",
+    ),
+    "zero among the divisors": (
+        put_tensor("rope_freqs.weight", np.zeros(24, np.float32), "F32"),
+        r"divisors and parameters of rotary positions must be positive",
     ),
     "bias": (put_tensor("blk.0.attn_q.bias", ONES, "F32"), r"not used by this family: blk\.0\.attn_q\.bias\."),
     "a layer too many": (put("llama.block_count", 1), r"9 tensors are not used by this family: blk\.1\."),
@@ -145,13 +183,9 @@ REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
         r"output_norm\.weight is \[159\], not \[160\]",
     ),
     "block type of a matrix": (
-        put_tensor("blk.0.attn_v.weight", np.zeros((96, 5 * 18), np.uint8), "IQ4_NL"),
-        r"'blk\.0\.attn_v\.weight' has the block type IQ4_NL; there are kernels for "
-        r"Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K\. Use a file",
-    ),
-    "matrix of floats": (
-        put_tensor("token_embd.weight", np.ones((211, 160), np.float32), "F32"),
-        r"'token_embd\.weight' has the block type F32; there are kernels for",
+        put_tensor("blk.0.attn_v.weight", np.ones((96, 160), np.int8), "I8"),
+        r"'blk\.0\.attn_v\.weight' has the block type I8; there are kernels for "
+        r"Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, F32, F16, BF16\. Use a file",
     ),
     "block type of a norm": (
         put_tensor("blk.0.ffn_norm.weight", blocks(1, 160, "Q8_0").reshape(-1), "Q8_0"),
@@ -168,10 +202,81 @@ def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path, case: str) -> None
     assert "spoiled.gguf: " in str(error.value)
 
 
+UNLIKE: dict[str, Any] = {  # values with which metadata of UNSUPPORTED changes the result
+    **dict.fromkeys(UNSUPPORTED, 2.5),
+    "expert_count": 8,
+    "attention.causal": False,
+    "attention.shared_kv_layers": 1,
+    "use_parallel_residual": True,
+    "pooling_type": 3,
+    "rope.dimension_sections": [8, 8, 8, 0],
+}
+
+
+@pytest.mark.parametrize("key", UNSUPPORTED)
+def test_metadata_that_changes_the_result_is_refused_or_harmless(key: str) -> None:
+    meaning, harmless = UNSUPPORTED[key]
+    with pytest.raises(ModelFileError, match=rf"llama\.{key} is .*, {meaning}, which Cutaway does not compute"):
+        config_with({key: UNLIKE[key]})
+    for value in harmless:
+        assert config_with({key: value}) == config_with({})
+
+
+ODD = (np.array([1.0, 2.0]), np.array([], np.int64), (1,), "", "abc", math.nan, math.inf, -1.0, -1, 10**400)
+TYPES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "linear": {"factor": 2.0},
+    "dynamic": {"factor": 2.0},
+    "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "yarn": {"factor": 2.0},
+}
+
+
+@pytest.mark.parametrize("scaling", TYPES)
+@pytest.mark.parametrize("key", [*SCALING_KEYS, *SCALING_NOT_READ, "type"])
+def test_an_odd_value_of_scaled_positions_is_an_error_or_without_effect(scaling: str, key: str) -> None:
+    """Never another exception, and never angles that are no numbers."""
+    sound = {f"rope.scaling.{name}": value for name, value in (TYPES[scaling] | {"type": scaling}).items()}
+    ignored = {"none": set(SCALING_KEYS) - {"factor"}, "linear": {"original_context_length"}}.get(scaling, set())
+    for value in ODD:
+        odd = {**sound, f"rope.scaling.{key}": value}
+        if key == "type" and isinstance(value, str) and not value:
+            continue  # as if it were not there
+        if key in ignored:
+            with contextlib.suppress(ModelFileError):
+                assert config_with(odd).ropes == config_with(sound).ropes
+        else:
+            with pytest.raises(ModelFileError, match=r"^odd\.gguf: "):
+                config_with(odd)
+
+
+def test_gemma2_attends_a_window_where_its_file_does_not_say_how_long() -> None:
+    """The first files of it had no such key; llama.cpp takes 4,096, as all these models have."""
+    config = config_with({}, "gemma2")
+    assert config.windows[:2] == (4096, 0)
+
+
+def test_gemma3_needs_a_window() -> None:
+    """Without one, five of six layers would turn by the other base, and attend too much."""
+    with pytest.raises(ModelFileError, match=r"'gemma3\.attention\.sliding_window' is missing"):
+        config_with({}, "gemma3")
+    assert config_with({"attention.sliding_window": 512}, "gemma3").windows[:2] == (512, 512)
+
+
+def config_with(changes: dict[str, Any], architecture: str = "llama") -> ModelConfig:
+    """The config of a file with this metadata besides."""
+    metadata = tiny_metadata(SIZES, architecture) | {f"{architecture}.{key}": each for key, each in changes.items()}
+    embedding = Tensor(
+        "token_embd.weight", (SIZES.vocab_size, SIZES.width), BY_NAME["F32"], 0, np.zeros((0, 0), np.uint8)
+    )
+    return read_config(ModelSource(Path("odd.gguf"), "GGUF", metadata, {embedding.name: embedding}))
+
+
 QWEN2_REFUSED: dict[str, tuple[Callable[[Metadata, Tensors], Any], str]] = {
-    "scaled rope": (
-        put("qwen2.rope.scaling.type", "yarn"),
-        r"qwen2\.rope\.scaling\.type is 'yarn', scaled rotary positions",
+    "window": (put("qwen2.attention.sliding_window", 512), r"attention\.sliding_window is 512, a sliding window"),
+    "divisors": (
+        put_tensor("rope_freqs.weight", np.ones(24, np.float32), "F32"),
+        r"1 tensors are not used by this family: rope_freqs\.weight\.",
     ),
     "missing biases": (
         without_tensor("blk.0.attn_q.bias", "blk.1.attn_k.bias"),
@@ -207,9 +312,54 @@ def test_the_reference_refuses_the_same_files(tmp_path: Path, case: str) -> None
         load_spoiled(tmp_path, spoil, load_reference)
 
 
-@pytest.mark.parametrize("key", ["llama.rope.scaling.type", "llama.expert_count"])
+ABSENT: dict[str, Any] = {
+    "rope.scaling.type": "none",
+    "rope.scaling.factor": 1.0,
+    "rope.scaling.finetuned": False,
+    "rope.scale_linear": 1.0,
+    "expert_count": 0,
+    "attention.sliding_window": 0,
+}
+
+
+@pytest.mark.parametrize("key", ABSENT)
 def test_a_variant_that_is_declared_absent_is_accepted(tmp_path: Path, key: str) -> None:
-    load_spoiled(tmp_path, put(key, "none" if key.endswith("type") else 0))
+    config = load_spoiled(tmp_path, put(f"llama.{key}", ABSENT[key])).config
+    assert config.ropes == (Rope(10_000.0, SIZES.head_dim),)
+    assert config.windows == (0, 0)
+
+
+def test_a_factor_without_a_type_is_linear(tmp_path: Path) -> None:
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        config = load_spoiled(tmp_path, put(f"llama.{key}", 4.0)).config
+        assert config.ropes == (Rope(10_000.0, SIZES.head_dim, "linear", {"factor": 4.0}),)
+
+
+def test_which_layers_attend_a_window(tmp_path: Path) -> None:
+    """All of them, or all but each n-th, or as a list says."""
+    pattern = "llama.attention.sliding_window_pattern"
+    for extra, windows in (({}, (9, 9)), ({pattern: 2}, (9, 0)), ({pattern: [False, True]}, (0, 9))):
+        change = {"llama.attention.sliding_window": 9, **extra}
+        config = load_spoiled(tmp_path, lambda metadata, tensors, change=change: metadata.update(change)).config
+        assert config.windows == windows
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_head_of_its_own_or_tied(tmp_path: Path, architecture: str, tied: bool) -> None:
+    """Without ``output.weight`` the embedding is the head; with it, the file's own is, also where the two are equal."""
+    sizes = SIZES._replace(width=192, head_dim=32, num_kv_heads=6)
+    tensors = tiny_tensors(sizes, tied=True, architecture=architecture)
+    if not tied:
+        array, type_name = tensors["token_embd.weight"]
+        tensors["output.weight"] = (np.ascontiguousarray(array[::-1]), type_name)
+    path = write_gguf(tmp_path / "tiny.gguf", tiny_metadata(sizes, architecture), tensors)
+    with open_gguf(path) as gguf:
+        loaded, (_, exact) = load_model(gguf, threads=1), load_reference(gguf)
+    embedding, head = (int(weights[0]["tiles"]) for weights in (loaded.record.embedding, loaded.record.head))
+    assert (embedding == head) == tied
+    rows = exact.head[0].matrix
+    assert np.array_equal(rows if tied else rows[::-1], exact.embedding[0].matrix)
 
 
 def test_what_the_file_may_leave_out(tmp_path: Path) -> None:
@@ -232,6 +382,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "Q4_1": {"formats": ("Q4_1",)},
     "Q8_0": {"formats": ("Q8_0",)},
     "mixed, untied, F16 norms": {"formats": ("Q8_0", "Q4_1", "Q4_0"), "tied": False, "norm_type": "F16"},
+    "2 to 4 bits": {"formats": ("Q2_K", "IQ4_NL", "Q3_K", "IQ4_XS")},
+    "not quantised": {"formats": ("F16", "BF16", "F32")},
     "qwen2": {"formats": ("Q5_0", "Q6_K", "Q4_K", "Q8_0"), "architecture": "qwen2"},
 }
 TINY_SIZES = SIZES._replace(width=256, ffn_width=256 * 3)  # rows that K formats fit into
@@ -241,7 +393,7 @@ TINY_SIZES = SIZES._replace(width=256, ffn_width=256 * 3)  # rows that K formats
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, Any]:
     """A model, and its dequantised twin."""
     options = MODELS[request.param]
-    sizes = TINY_SIZES if "architecture" in options else SIZES
+    sizes = TINY_SIZES if any(name.endswith("_K") for name in options["formats"]) else SIZES
     path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", sizes, **options)
     with open_gguf(path) as gguf:
         return load_model(gguf, threads=2), load_reference(gguf)

@@ -1,5 +1,5 @@
-"""The family qwen2 on a real file: the reference run against transformers in float32, the closed run against it, and
-the shadow check. Skipped where the file isn't in the cache.
+"""The family qwen2 on real files: the reference run against transformers in float32, the closed run against it, and
+the shadow check. Skipped where a file isn't in the cache.
 """
 
 import json
@@ -34,15 +34,19 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOST_DIVERGENCE = 2e-2
 """KL(reference ‖ closed) in nats, which int8 activations cost; a wrong bias, pair or scale costs more than 1."""
 
+SMALL, LARGE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
+ORACLES = {SMALL: "qwen2_reference.npz", LARGE: "qwen2_1.5b_reference.npz"}
+
 GREATEST_SCORE = 1300.0
 """Of attention, in this model's first layer, whose keys have large biases. A score is rounded to float32, and its
 weight changes by as much, relatively.
 """
 
 
-@pytest.fixture(scope="module")
-def qwen2_gguf() -> Iterator[GGUFFile]:
-    with open_gguf(require_model("qwen2.5-coder-0.5b-instruct")) as gguf:
+@pytest.fixture(scope="module", params=[SMALL])
+def qwen2_gguf(request: pytest.FixtureRequest) -> Iterator[GGUFFile]:
+    """The small model, unless a test names others. In float32, as the reference has them, they take 2 and 6 GB."""
+    with open_gguf(require_model(request.param)) as gguf:
         yield gguf
 
 
@@ -67,14 +71,21 @@ def exact(qwen2_reference: tuple[ModelConfig, Model], qwen2_prompts: dict[str, l
     return reference_logprobs(*qwen2_reference, qwen2_prompts)
 
 
-def test_reference_is_what_transformers_computes(exact: Logprobs, qwen2_prompts: dict[str, list[int]]) -> None:
-    oracle = np.load(FIXTURES / "qwen2_reference.npz")
+@pytest.mark.parametrize("qwen2_gguf", ORACLES, indirect=True, scope="module")
+def test_reference_is_what_transformers_computes(
+    qwen2_gguf: GGUFFile, exact: Logprobs, qwen2_prompts: dict[str, list[int]]
+) -> None:
+    """At every position of ten prompts."""
+    oracle = np.load(FIXTURES / ORACLES[qwen2_gguf.path.stem])
     differences = differences_from_oracle(exact, oracle, qwen2_prompts)
+    print(differences)
+    assert len(differences) == 10
     assert set(differences) >= {"weather", "chinese", "english", "code", "chat"}
     assert max(differences.values()) <= MOST_DIFFERENCE, differences
     assert misranked(exact, oracle, qwen2_prompts) == dict.fromkeys(qwen2_prompts, 0)
 
 
+@pytest.mark.parametrize("qwen2_gguf", ORACLES, indirect=True, scope="module")
 def test_closed_run_is_near_the_reference(
     qwen2: LoadedModel, exact: Logprobs, qwen2_prompts: dict[str, list[int]]
 ) -> None:
@@ -93,6 +104,6 @@ def test_the_embedding_reads_the_files_values(qwen2: LoadedModel, qwen2_gguf: GG
     """Also rows of the last, unused ids."""
     tokens = np.array([0, 1, 9707, 104307, 151645, 151935], np.int32)
     x = np.zeros((len(tokens), qwen2.config.width), np.float32)
-    run(embed, qwen2.record.embedding, tokens, x)
+    run(embed, qwen2.record.embedding, tokens, np.float32(1), x)
     tensor = qwen2_gguf.tensors["token_embd.weight"]
     assert differing(x, dequantize(tensor.block_type, tensor.data[tokens])) == 0

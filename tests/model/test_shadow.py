@@ -32,9 +32,9 @@ def test_every_operation_of_a_real_run(
 
 def assert_counted(errors: Errors, layers: int) -> None:
     """No call was left out."""
-    calls = {"matmul": 4 * layers + 1, "quantize_rows": 4 * layers + 1, "rms_norm": 2 * layers + 1}
-    calls |= {"rope": layers, "kv_write": layers, "attention": layers, "silu_mul": layers, "add_rows": 2 * layers}
-    calls |= {"embed": 1, "rope_angles": 1, "take_rows": 1}
+    calls = {"matmul": 4 * layers + 1, "quantize_rows": 4 * layers + 1, "norm": 4 * layers + 1}
+    calls |= {"rope": layers, "kv_write": layers, "attention": layers, "activate": layers, "add_rows": 2 * layers}
+    calls |= {"embed": 1, "rope_angles": 1, "take_rows": 1, "head_norm": layers, "add_positions": 1, "softcap": 1}
     assert {name: len(each) for name, each in errors.items()} == {name: len(STEPS) * n for name, n in calls.items()}
 
 
@@ -42,6 +42,8 @@ TINY: dict[str, dict[str, Any]] = {
     "qwen2, tied": {"architecture": "qwen2", "formats": ("Q6_K", "Q5_0", "Q4_K", "Q5_1", "Q5_K", "Q8_0", "Q4_1")},
     "qwen2, untied": {"architecture": "qwen2", "formats": ("Q5_0", "Q4_0", "Q8_0"), "tied": False},
     "llama": {"formats": ("Q4_K", "Q6_K", "Q5_0"), "tied": False, "norm_type": "F16"},
+    "llama in 2 to 4 bits": {"formats": ("Q2_K", "IQ4_NL", "Q3_K", "IQ4_XS"), "tied": False},
+    "llama not quantised": {"formats": ("BF16", "F32", "F16"), "tied": False},
 }
 
 

@@ -16,7 +16,18 @@ from cutaway.model.config import read_config
 from cutaway.model.forward import rebind
 from cutaway.model.loader import LoadedModel, expected_tensors, load_model
 from cutaway.model.records import Workspace
-from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, LAYER_TAPS, TAPS, WEIGHTS, Limits, dimensions, evaluate
+from cutaway.model.shapes import (
+    BUFFERS,
+    DIMENSIONS,
+    KV,
+    LAYER_TAPS,
+    OPTIONAL,
+    TAPS,
+    WEIGHTS,
+    Limits,
+    dimensions,
+    evaluate,
+)
 from cutaway.ops.cpu.memory import aligned
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from support.rig import Pages, Part, run_schedule
@@ -38,6 +49,7 @@ def flat(work: Workspace) -> dict[str, Any]:
 @given(st.dictionaries(st.sampled_from(sorted(DIMENSIONS)), st.integers(1, 9999), min_size=len(DIMENSIONS)))
 def test_symbols_evaluate_as_arithmetic_does(values: dict[str, int]) -> None:
     values["K"] *= 32
+    values["R"] *= 2
     rows = [row.shape for row in (*WEIGHTS, *KV, *BUFFERS)] + list(TAPS.values())
     for entry in {entry for shape in rows for entry in shape}:
         expected = eval(entry.replace("·", "*").replace("/", "//"), {}, values)
@@ -114,7 +126,7 @@ def test_taps_of_fewer_outputs_than_tokens(smollm2: LoadedModel) -> None:
 def test_the_table_names_the_files_tensors(smollm2_gguf: GGUFFile) -> None:
     expected = expected_tensors(read_config(smollm2_gguf))
     actual = {name: tensor.shape for name, tensor in smollm2_gguf.tensors.items()}
-    assert actual == {name: shape for name, shape in expected.items() if name != "output.weight"}
+    assert actual == {name: shape for name, shape in expected.items() if name not in OPTIONAL}
 
 
 def test_the_table_names_the_biases_of_a_family(tmp_path: Path) -> None:
@@ -122,16 +134,19 @@ def test_the_table_names_the_biases_of_a_family(tmp_path: Path) -> None:
         path = write_tiny_llama(tmp_path / f"{architecture}.gguf", tied=False, architecture=architecture)
         with open_gguf(path) as gguf:
             expected = expected_tensors(read_config(gguf))
+            expected.pop("rope_freqs.weight", None)
             assert expected == {name: tensor.shape for name, tensor in gguf.tensors.items()}
         assert sum(name.endswith(".bias") for name in expected) == biases
 
 
 def test_bytes_of_weights_add_up(smollm2: LoadedModel, smollm2_gguf: GGUFFile) -> None:
-    """Tiles take what the file's blocks take: no matrix of this model has a partial tile."""
+    """Tiles take what the file's blocks take: no matrix of this model has a partial tile, and norms are float32."""
     matrices = [tensor for tensor in smollm2_gguf.tensors.values() if len(tensor.shape) == 2]
+    norms = [tensor for tensor in smollm2_gguf.tensors.values() if len(tensor.shape) == 1]
+    assert all(tensor.nbytes == aligned(tensor.nbytes) for tensor in norms)
     assert all(tensor.shape[0] % TILE_ROWS == 0 for tensor in matrices)
     bias = aligned(4 * (max(tensor.shape[0] for tensor in matrices) + TILE_ROWS))
-    assert smollm2.arena.used == smollm2.arena.size == sum(tensor.nbytes for tensor in matrices) + bias
+    assert smollm2.arena.used == smollm2.arena.size == sum(t.nbytes for t in (*matrices, *norms)) + bias
 
 
 @pytest.mark.parametrize(("data_type", "factor"), [("f16", 1), ("f32", 2)])

@@ -15,13 +15,19 @@ candidates:
     meta                JSON text       SHA-256 of the file, versions, seed, oracle_error
 
 `oracle_error` is the largest difference between these logprobs and those of the same model with weights and
-matrix products in float64: a difference below it says nothing about the implementation under test.
+matrix products in float64: a difference below it says nothing about the implementation under test. With
+`--logprobs-only` there are no continuations and no new `oracle_error`; with `--add` what the output has already is
+kept, and computed is what the prompts have more.
 
     python -m venv peers
     peers/bin/pip install torch==2.13.0 transformers gguf
     peers/bin/python tests/oracles/make_reference_fixture.py SmolLM2-135M-Instruct.Q4_1.gguf
     peers/bin/python tests/oracles/make_reference_fixture.py qwen2.5-coder-0.5b-instruct.gguf \\
         --prompts tests/fixtures/qwen2_prompts.json --output tests/fixtures/qwen2_reference.npz
+    peers/bin/python tests/oracles/make_reference_fixture.py qwen2.5-coder-1.5b-instruct.gguf \\
+        --prompts tests/fixtures/qwen2_prompts.json --output tests/fixtures/qwen2_1.5b_reference.npz --logprobs-only
+    peers/bin/python tests/oracles/make_reference_fixture.py gemma3-270m.gguf \\
+        --prompts tests/fixtures/gemma3_prompts.json --output tests/fixtures/gemma3_reference.npz
 """
 
 import argparse
@@ -77,6 +83,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, default=FIXTURES / "prompts.json")
     parser.add_argument("--output", type=Path, default=FIXTURES / "smollm2_reference.npz")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--logprobs-only", action="store_true", help="no continuations and no oracle_error: less time, half the memory"
+    )
+    parser.add_argument("--add", action="store_true", help="keep what the output has of prompts with the same ids")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
@@ -84,31 +94,40 @@ def main() -> None:
     prompts = load_prompts(sha256, arguments.prompts)
     model = load_oracle(arguments.gguf)
     generator = np.random.default_rng(SEED)
+    old: dict[str, npt.NDArray[Any]] = dict(np.load(arguments.output)) if arguments.add else {}
     arrays: dict[str, npt.NDArray[Any]] = {}
     full: dict[str, npt.NDArray[np.float64]] = {}
     for prompt in prompts:
         name, ids = prompt["name"], prompt["ids"]
+        if f"{name}.ids" in old and old[f"{name}.ids"].tolist() == ids:
+            arrays |= {key: array for key, array in old.items() if key.startswith(f"{name}.")}
+            continue
         logprobs = full[name] = logprobs_at_every_position(model, ids)
         candidates = candidates_of(logprobs, ids, generator)
-        greedy_ids, greedy_margin = greedy_continuation(model, ids)
         arrays |= {
             f"{name}.ids": np.array(ids, np.int32),
             f"{name}.candidates": candidates,
             f"{name}.logprobs": np.take_along_axis(logprobs, candidates, axis=1).astype(np.float32),
             f"{name}.entropy": -(np.exp(logprobs) * logprobs).sum(axis=-1).astype(np.float32),
-            f"{name}.greedy_ids": greedy_ids,
-            f"{name}.greedy_margin": greedy_margin,
         }
+        if not arguments.logprobs_only:
+            arrays[f"{name}.greedy_ids"], arrays[f"{name}.greedy_margin"] = greedy_continuation(model, ids)
         print(f"{name:14} T {len(ids):4}  mean entropy {arrays[f'{name}.entropy'].mean():.3f}", flush=True)
 
-    double = model.double()
-    errors = [np.abs(logprobs_at_every_position(double, p["ids"]) - full[p["name"]]).max() for p in prompts]
-    meta = {
+    meta: dict[str, Any] = {
+        **(json.loads(str(old["meta"])) if old else {}),
         "gguf_sha256": sha256,
         "versions": {name: version(name) for name in ("torch", "transformers", "gguf", "numpy")},
         "seed": SEED,
-        "oracle_error": float(max(errors)),
     }
+    if not arguments.logprobs_only:
+        double = model.double()
+        errors = [
+            np.abs(logprobs_at_every_position(double, prompt["ids"]) - full[prompt["name"]]).max()
+            for prompt in prompts
+            if prompt["name"] in full
+        ]
+        meta["oracle_error"] = float(max([meta.get("oracle_error", 0.0), *errors]))
     np.savez_compressed(arguments.output, meta=np.array(json.dumps(meta)), **arrays)
     print(json.dumps(meta), f"{arguments.output.stat().st_size} bytes")
 

@@ -14,7 +14,10 @@ from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
 
 class Layout(NamedTuple):
-    """A block of the file: how many weights in how many bytes, and where its float16 scales stand."""
+    """A block of the file: how many weights in how many bytes, and where its float16 scales stand.
+
+    Of weights that are numbers, 32 count as a block; the "scale" is where a flipped bit matters.
+    """
 
     weights: int
     bytes: int
@@ -27,14 +30,32 @@ LAYOUTS = {
     "Q5_0": Layout(32, 22, (0,)),
     "Q5_1": Layout(32, 24, (0, 2)),
     "Q8_0": Layout(32, 34, (0,)),
+    "Q2_K": Layout(256, 84, (80, 82)),
+    "Q3_K": Layout(256, 110, (108,)),
     "Q4_K": Layout(256, 144, (0, 2)),
     "Q5_K": Layout(256, 176, (0, 2)),
     "Q6_K": Layout(256, 210, (208,)),
+    "IQ4_NL": Layout(32, 18, (0,)),
+    "IQ4_XS": Layout(256, 136, (0,)),
+    "F32": Layout(32, 128, (2,)),
+    "F16": Layout(32, 64, (0,)),
+    "BF16": Layout(32, 64, (0,)),
 }
+NUMBERS = ("F32", "F16", "BF16")
+
+
+def as_numbers(name: str, values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:
+    """Values as the bytes of one of ``NUMBERS``; bfloat16 by dropping the lower half of a float32."""
+    if name == "F16":
+        return np.ascontiguousarray(values.astype("<f2")).view(np.uint8)
+    halves = np.ascontiguousarray(values.astype("<f4")).view("<u2")
+    return np.ascontiguousarray(halves if name == "F32" else halves[..., 1::2]).view(np.uint8)
 
 
 def payload_bytes(name: str) -> list[int]:
-    """The bytes of a block that are no float16 scale."""
+    """The bytes of a block that are no float16 scale; none of those of numbers."""
+    if name in NUMBERS:
+        return []
     layout = LAYOUTS[name]
     return [byte for byte in range(layout.bytes) if all(byte - half not in (0, 1) for half in layout.halves)]
 
@@ -54,6 +75,11 @@ def random_blocks(name: str, rows: int, columns: int, seed: int) -> npt.NDArray[
     """Bytes of random blocks: every payload, scales of both signs and of several magnitudes, some zero or denormal."""
     layout, rng = LAYOUTS[name], np.random.default_rng(seed)
     count = columns // layout.weights
+    if name in NUMBERS:
+        values = rng.standard_normal((rows, columns)) * 10.0 ** rng.integers(-3, 1, (rows, 1))
+        values[rng.random(values.shape) < 0.02] = 0
+        values[rng.random(values.shape) < 0.02] = 3e-7
+        return as_numbers(name, values)
     blocks = rng.integers(0, 256, (rows, count, layout.bytes), np.uint8)
     for half in layout.halves:
         scales = rng.standard_normal((rows, count)) * 10.0 ** rng.integers(-3, 1, (rows, 1))

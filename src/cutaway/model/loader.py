@@ -1,26 +1,32 @@
 """From a file to a model that can run: weights checked against the shape table and repacked into tiles.
 
-In: an open GGUF. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into.
+In: a model source. Out: a ``LoadedModel``: the records that the forward reads, and the memory that they point into.
 Source pages are given back to the system as they are repacked.
 """
 
+import math
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from cutaway.errors import ModelFileError
 from cutaway.formats.blocks import dequantize
-from cutaway.formats.gguf import GGUFFile, Tensor
+from cutaway.formats.source import ModelSource
+from cutaway.formats.tensor import Tensor
+from cutaway.model.assemble import assemble
 from cutaway.model.config import ModelConfig, read_config
-from cutaway.model.positions import inverse_frequencies
 from cutaway.model.records import Model
-from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions, weights_of
+from cutaway.model.shapes import OPTIONAL, Limits, Part, Row, dimensions, weights_of
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.memory import Arena, aligned
+from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, TileFormat, repack
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 
+POSITION_ROWS: Final = "position_embd.weight"
 TILES_A_JOB = 256  # a repacking job's share of a large matrix
 
 
@@ -35,7 +41,7 @@ class LoadedModel:
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The tensors that a model of this config has, each with its shape. ``output.weight`` is optional."""
+    """The tensors that a model of this config has, each with its shape; those of ``OPTIONAL`` it may lack."""
     sizes = dimensions(config, Limits(1, 1, 1, 1, 1))
     return {
         row.name.format(l=layer): row.size(sizes)
@@ -44,20 +50,15 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
-def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
+def check_tensors(source: ModelSource, config: ModelConfig) -> None:
     """Every tensor must be there, with its shape, and none besides. Raises ModelFileError that lists what is wrong."""
     expected = expected_tensors(config)
-    missing = [name for name in expected if name not in gguf.tensors and name != "output.weight"]
-    if "rope_freqs.weight" in gguf.tensors:
-        raise ModelFileError(
-            f"{gguf.path}: the tensor 'rope_freqs.weight' scales rotary positions, which Cutaway does not compute yet. "
-            "Use a model without it."
-        )
-    unknown = [name for name in gguf.tensors if name not in expected]
+    missing = [source.named(name) for name in expected if name not in source.tensors and name not in OPTIONAL]
+    unknown = [name for name in source.tensors if name not in expected]
     wrong = [
-        f"{name} is {list(gguf.tensors[name].shape)}, not {list(shape)}"
+        f"{source.named(name)} is {list(source.tensors[name].shape)}, not {list(shape)}"
         for name, shape in expected.items()
-        if name in gguf.tensors and gguf.tensors[name].shape != shape
+        if name in source.tensors and source.tensors[name].shape != shape
     ]
     for title, names in (
         ("missing", missing),
@@ -67,72 +68,116 @@ def check_tensors(gguf: GGUFFile, config: ModelConfig) -> None:
         if names:
             shown = "; ".join(names[:5]) + (f"; and {len(names) - 5} more" if len(names) > 5 else "")
             raise ModelFileError(
-                f"{gguf.path}: {len(names)} tensors are {title}: {shown}. The file is incomplete or of another family; "
-                "fetch it again."
+                f"{source.path}: {len(names)} tensors are {title}: {shown}. The file is incomplete or of another "
+                "family; fetch it again."
             )
 
 
-def tile_format(gguf: GGUFFile, tensor: Tensor) -> TileFormat:
+def tile_format(source: ModelSource, tensor: Tensor) -> TileFormat:
     """The tile format of a matrix. Raises ModelFileError for a block type without a kernel."""
     try:
         return TILE_FORMATS[tensor.block_type.name]
     except KeyError:
         raise ModelFileError(
-            f"{gguf.path}: the matrix {tensor.name!r} has the block type {tensor.block_type.name}; there are kernels "
+            f"{source.path}: the matrix {tensor.name!r} has the block type {tensor.block_type.name}; there are kernels "
             f"for {', '.join(TILE_FORMATS)}. Use a file in one of these."
         ) from None
 
 
-def read_vector(gguf: GGUFFile, name: str) -> Floats:
-    """A norm's weight, or a matrix's bias, as float32. Raises ModelFileError for one in blocks."""
-    tensor = gguf.tensors[name]
+def memory_bytes(tensor: Tensor) -> int:
+    """What a tensor takes once loaded: a matrix in tiles, a vector and rows of positions in float32. Of a type without
+    a kernel, 0.
+    """
+    if len(tensor.shape) != 2 or tensor.name == POSITION_ROWS:
+        return 4 * math.prod(tensor.shape)
+    layout = TILE_FORMATS.get(tensor.block_type.name)
+    return 0 if layout is None else layout.size(*tensor.shape)
+
+
+def read_floats(source: ModelSource, name: str) -> Floats:
+    """A norm's weight, a bias, rows of positions, as float32. Raises ModelFileError for one in blocks."""
+    tensor = source.tensors[name]
     if tensor.block_type.name not in ("F32", "F16", "BF16"):
         raise ModelFileError(
-            f"{gguf.path}: the vector {name!r} has the block type {tensor.block_type.name}; "
+            f"{source.path}: the vector {name!r} has the block type {tensor.block_type.name}; "
             "it must be F32, F16 or BF16."
         )
     # A copy: read-only memory of the file would be another type to the compiled forward.
-    return np.array(dequantize(tensor.block_type, tensor.data).reshape(-1))
+    return np.array(dequantize(tensor.block_type, tensor.data).reshape(tensor.shape))
 
 
-def bias_of(gguf: GGUFFile, matrix: str) -> Floats | None:
+def position_rows_of(source: ModelSource, config: ModelConfig) -> Floats | None:
+    """The learned rows [P, D]; None where the model has none."""
+    return read_floats(source, POSITION_ROWS) if config.has(POSITION_ROWS) else None
+
+
+def bias_of(source: ModelSource, matrix: str) -> Floats | None:
     """The bias [N] that belongs to a matrix, by its name; None where it has none."""
     name = f"{matrix.removesuffix('.weight')}.bias"
-    return read_vector(gguf, name) if name in gguf.tensors else None
+    return read_floats(source, name) if name in source.tensors else None
 
 
-def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
+def _present(source: ModelSource, config: ModelConfig, rows: Iterable[Row]) -> list[str]:
+    """The names of the file's tensors that these rows of the shape table stand for."""
+    layers = range(config.num_layers)
+    names = (row.name.format(l=layer) for row in rows for layer in (layers if "{l}" in row.name else (0,)))
+    return [name for name in names if name in source.tensors]
+
+
+def matrices_of(source: ModelSource, config: ModelConfig) -> list[str]:
+    """The tensors that are repacked into tiles, in the order of the file."""
+    names = set(_present(source, config, (row for row in weights_of(config) if row.dtype == "blocks")))
+    return [name for name in source.tensors if name in names]
+
+
+def vectors_of(source: ModelSource, config: ModelConfig) -> list[str]:
+    """Weights and biases of norms."""
+    return _present(source, config, (row for row in weights_of(config) if "norm." in row.name))
+
+
+def _fill(layout: TileFormat, tensor: Tensor, tiles: Any, first: int) -> None:
+    """Repack as many of the matrix's rows as the tiles hold, from the first on. Rows out of order are in memory twice
+    for so long.
+    """
+    end = min(tensor.shape[0], first + len(tiles) * TILE_ROWS)
+    repack(layout, tensor.rows(first, end), tiles)
+
+
+def load_model(source: ModelSource, threads: int) -> LoadedModel:
     """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough
     memory.
     """
-    config = read_config(gguf)
-    check_tensors(gguf, config)
-    matrices = [name for name, tensor in gguf.tensors.items() if len(tensor.shape) == 2]
-    formats = {name: tile_format(gguf, gguf.tensors[name]) for name in matrices}
-    biases = {name: bias for name in matrices if (bias := bias_of(gguf, name)) is not None}
-    widest = max(gguf.tensors[name].shape[0] for name in matrices) + TILE_ROWS
-    sizes = {name: formats[name].size(*gguf.tensors[name].shape) for name in matrices}
-    bias_sizes = [4 * widest] + [4 * (len(bias) + TILE_ROWS) for bias in biases.values()]
-    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *bias_sizes)))
-    no_bias = int(arena.take(4 * widest).ctypes.data)
+    config = read_config(source)
+    check_tensors(source, config)
+    matrices = matrices_of(source, config)
+    formats = {name: tile_format(source, source.tensors[name]) for name in matrices}
+    biases = {name: bias for name in matrices if (bias := bias_of(source, name)) is not None}
+    vectors = {name: read_floats(source, name) for name in vectors_of(source, config)}
+    widest = max(source.tensors[name].shape[0] for name in matrices) + TILE_ROWS
+    sizes = {name: formats[name].size(*source.tensors[name].shape) for name in matrices}
+    small_sizes = [4 * widest, *(4 * (len(bias) + TILE_ROWS) for bias in biases.values())]
+    small_sizes += [vector.nbytes for vector in vectors.values()]
+    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *small_sizes)))
+    zeros = int(arena.take(4 * widest).ctypes.data)
 
-    def place_bias(name: str) -> int:
-        """The address of a matrix's bias, with zeros behind it for the rows of a last, partial tile."""
-        if name not in biases:
-            return no_bias
-        room = arena.take(4 * (len(biases[name]) + TILE_ROWS)).view(np.float32)
-        room[: len(biases[name])] = biases[name]
-        return int(room.ctypes.data)
+    def place(vector: Floats, room: int) -> int:
+        """The address of a copy, with zeros behind it up to ``room`` bytes."""
+        copy = arena.take(room).view(np.float32)
+        copy[: len(vector)] = vector
+        return int(copy.ctypes.data)
 
-    weights = np.zeros(len(matrices), WEIGHT)
+    weights: dict[str, Any] = {}
     jobs = []
-    for index, name in enumerate(matrices):
-        tensor, layout = gguf.tensors[name], formats[name]
+    for name in matrices:
+        tensor, layout = source.tensors[name], formats[name]
         rows, columns = tensor.shape
         tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
-        weights[index] = (
+        bias = biases.get(name)
+        weights[name] = np.zeros((), WEIGHT)
+        weights[name][()] = (
             int(tiles.ctypes.data),
-            place_bias(name),
+            # Zeros behind a bias are for the rows of a last, partial tile.
+            zeros if bias is None else place(bias, 4 * (len(bias) + TILE_ROWS)),
             layout.multiply_one.address,
             layout.multiply_many.address,
             layout.decode_row.address,
@@ -141,35 +186,35 @@ def load_model(gguf: GGUFFile, threads: int) -> LoadedModel:
             tiles.shape[1],
         )
         jobs += [
-            (name, (layout, tensor.data, tiles, first, min(tiles.shape[0], first + TILES_A_JOB)))
+            (name, (layout, tensor, tiles[first : first + TILES_A_JOB], first * TILE_ROWS))
             for first in range(0, tiles.shape[0], TILES_A_JOB)
         ]
     with ThreadPoolExecutor(threads) as pool:
-        repacked = [(name, pool.submit(repack, *job)) for name, job in jobs]
+        repacked = [(name, pool.submit(_fill, *job)) for name, job in jobs]
         for (name, done), (following, _) in zip(repacked, [*repacked[1:], (None, None)], strict=True):
             done.result()
             if name != following:  # the last job of this matrix
-                gguf.drop_pages(gguf.tensors[name])
+                source.drop_pages(source.tensors[name])
+    addresses = {name: place(vector, vector.nbytes) for name, vector in vectors.items()}
 
-    where = {name: index for index, name in enumerate(matrices)}
-    layers = np.array(
-        [[where[f"blk.{l}.{matrix}.weight"] for matrix in LAYER_MATRICES] for l in range(config.num_layers)]
-    )
-    embedding = where["token_embd.weight"]
-    head = where.get("output.weight", embedding)
-    record = Model(
-        embedding=weights[embedding : embedding + 1].copy(),
-        layers=weights[layers],
-        attention_norm=np.stack([read_vector(gguf, f"blk.{l}.attn_norm.weight") for l in range(config.num_layers)]),
-        ffn_norm=np.stack([read_vector(gguf, f"blk.{l}.ffn_norm.weight") for l in range(config.num_layers)]),
-        output_norm=read_vector(gguf, "output_norm.weight"),
-        head=weights[head : head + 1].copy(),
-        inverse_frequencies=inverse_frequencies(config.rope_base, config.head_dim),
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        norm_epsilon=np.float32(config.norm_epsilon),
-        rope_interleaved=config.rope_interleaved,
+    def part_of(name: str, part: Part) -> Any:
+        """Some rows of a matrix, from the first of a tile on."""
+        record = weights[f"{name}.weight"].copy()
+        record["tiles"] += part.first // TILE_ROWS * record["tile_bytes"]
+        record["bias"] += 4 * part.first if f"{name}.weight" in biases else 0
+        record["rows"] = part.rows
+        return record[()]
+
+    def norm(name: str | None) -> Any:
+        weight, bias = addresses.get(f"{name}.weight", 0), addresses.get(f"{name}.bias", zeros)
+        return np.array((weight, bias, config.norm_epsilon, config.layer_norm), NORM)[()]
+
+    record = assemble(
+        config,
+        part_of,
+        norm,
+        lambda items: np.array(items, items[0].dtype),
+        position_rows_of(source, config),
+        tied="output.weight" not in source.tensors,
     )
     return LoadedModel(config, record, arena, tuple(sorted({layout.name for layout in formats.values()})))

@@ -8,7 +8,7 @@ open run checks what each operation wrote against it, and ``cutaway shapes`` pri
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,17 @@ DIMENSIONS: Final[Mapping[str, str]] = {
     "O": "rows of logits of a step (at most)",
     "n": "threads of the team",
     "C": "positions of a context (at most)",
+    "P": "positions that have a row of their own to be added to the embedding",
     "S": f"sub-tiles of {SUBTILE} positions in the KV pool",
     "L": "layers",
     "D": "model width",
     "H": "query heads",
     "Hkv": "key/value heads",
     "Dh": "width of a head",
+    "R": "numbers of a head that rotary positions turn",
+    "G": "tables of rotary angles",
     "F": "feed-forward width",
+    "U": "gate and up side by side: 2·F, or F where there is no gate",
     "V": "vocabulary",
     "Vt": f"vocabulary, rounded up to whole tiles of {TILE_ROWS} rows: a last, partial tile writes so many",
     "K": "widest input of a matrix product: max(D, H·Dh, F)",
@@ -84,32 +88,82 @@ QKV_WIDTH: Final = "H·Dh+2·Hkv·Dh"
 
 WEIGHTS: Final = (
     Row("token_embd.weight", ("V", "D"), "blocks", "embedding: a row for each token"),
-    Row("blk.{l}.attn_norm.weight", ("D",), "float32", "RMS norm before attention"),
+    Row("position_embd.weight", ("P", "D"), "float32", "a row for each position, added to the embedding"),
+    Row("rope_freqs.weight", ("R/2",), "float32", "divisors of the rotary frequencies, in some models"),
+    Row("blk.{l}.attn_norm.weight", ("D",), "float32", "norm before attention"),
+    Row("blk.{l}.attn_norm.bias", ("D",), "float32", "its bias"),
+    Row("blk.{l}.attn_qkv.weight", (QKV_WIDTH, "D"), "blocks", "queries, keys, values in one"),
+    Row("blk.{l}.attn_qkv.bias", (QKV_WIDTH,), "float32", "their bias"),
     Row("blk.{l}.attn_q.weight", ("H·Dh", "D"), "blocks", "queries"),
-    Row("blk.{l}.attn_q.bias", ("H·Dh",), "float32", "bias of the queries, in some families"),
+    Row("blk.{l}.attn_q.bias", ("H·Dh",), "float32", "bias of the queries"),
     Row("blk.{l}.attn_k.weight", ("Hkv·Dh", "D"), "blocks", "keys"),
-    Row("blk.{l}.attn_k.bias", ("Hkv·Dh",), "float32", "bias of the keys, in some families"),
+    Row("blk.{l}.attn_k.bias", ("Hkv·Dh",), "float32", "bias of the keys"),
     Row("blk.{l}.attn_v.weight", ("Hkv·Dh", "D"), "blocks", "values"),
-    Row("blk.{l}.attn_v.bias", ("Hkv·Dh",), "float32", "bias of the values, in some families"),
+    Row("blk.{l}.attn_v.bias", ("Hkv·Dh",), "float32", "bias of the values"),
+    Row("blk.{l}.attn_q_norm.weight", ("Dh",), "float32", "norm of each query head"),
+    Row("blk.{l}.attn_k_norm.weight", ("Dh",), "float32", "norm of each key head"),
     Row("blk.{l}.attn_output.weight", ("D", "H·Dh"), "blocks", "attention's output"),
-    Row("blk.{l}.ffn_norm.weight", ("D",), "float32", "RMS norm before the feed-forward"),
+    Row("blk.{l}.attn_output.bias", ("D",), "float32", "its bias"),
+    Row("blk.{l}.post_attention_norm.weight", ("D",), "float32", "norm of attention's output"),
+    Row("blk.{l}.ffn_norm.weight", ("D",), "float32", "norm before the feed-forward"),
+    Row("blk.{l}.ffn_norm.bias", ("D",), "float32", "its bias"),
     Row("blk.{l}.ffn_gate.weight", ("F", "D"), "blocks", "feed-forward, gate"),
     Row("blk.{l}.ffn_up.weight", ("F", "D"), "blocks", "feed-forward, up"),
+    Row("blk.{l}.ffn_up.bias", ("F",), "float32", "its bias"),
     Row("blk.{l}.ffn_down.weight", ("D", "F"), "blocks", "feed-forward, down"),
-    Row("output_norm.weight", ("D",), "float32", "RMS norm before the head"),
+    Row("blk.{l}.ffn_down.bias", ("D",), "float32", "its bias"),
+    Row("blk.{l}.post_ffw_norm.weight", ("D",), "float32", "norm of the feed-forward's output"),
+    Row("output_norm.weight", ("D",), "float32", "norm before the head"),
+    Row("output_norm.bias", ("D",), "float32", "its bias"),
     Row("output.weight", ("V", "D"), "blocks", "head; absent where it is tied to the embedding"),
 )
-"""Weights under the file's names; ``{l}`` stands for each layer."""
+"""Weights under the file's names; ``{l}`` stands for each layer. A family has some of them."""
+
+OPTIONAL: Final = ("output.weight", "rope_freqs.weight")
+"""What a model of a family that knows it may lack."""
+
+GATE_IN_UP: Final = Row("blk.{l}.ffn_up.weight", ("U", "D"), "blocks", "feed-forward, gate and up in one")
 
 
 def weights_of(config: ModelConfig) -> tuple[Row, ...]:
-    """The rows of ``WEIGHTS`` for this model: without the biases that its family lacks."""
-    biases = {f"blk.{{l}}.{matrix}.bias" for matrix in config.biased}
-    return tuple(row for row in WEIGHTS if not row.name.endswith(".bias") or row.name in biases)
+    """The rows of ``WEIGHTS`` that this model has, or may have."""
+    gate_in_up = config.gated and not config.has("blk.{l}.ffn_gate.weight")
+    return tuple(
+        GATE_IN_UP if gate_in_up and row.name == GATE_IN_UP.name else row for row in WEIGHTS if config.has(row.name)
+    )
 
 
-LAYER_MATRICES: Final = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-"""The order of a layer's matrices in ``Model.layers``."""
+class Part(NamedTuple):
+    """Rows first … first + rows - 1 of a matrix of the file."""
+
+    matrix: str  # its name, without what stands before and behind: "attn_qkv"
+    first: int
+    rows: int
+
+
+def layer_parts(config: ModelConfig) -> dict[str, Part]:
+    """Where in the file the matrices of a layer are, in the order of ``Model.layers``. Q, K and V may be parts of one
+    matrix, gate and up too; a gate that the model doesn't have is a part without rows.
+    """
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    D, F = config.width, config.ffn_width
+    if config.has("blk.{l}.attn_qkv.weight"):
+        attention = {
+            "attn_q": Part("attn_qkv", 0, queries),
+            "attn_k": Part("attn_qkv", queries, keys),
+            "attn_v": Part("attn_qkv", queries + keys, keys),
+        }
+    else:
+        attention = {name: Part(name, 0, N) for name, N in (("attn_q", queries), ("attn_k", keys), ("attn_v", keys))}
+    if config.has("blk.{l}.ffn_gate.weight"):
+        gate, up = Part("ffn_gate", 0, F), Part("ffn_up", 0, F)
+    elif config.gated:
+        gate, up = Part("ffn_up", 0, F), Part("ffn_up", F, F)
+    else:
+        gate, up = Part("ffn_up", 0, 0), Part("ffn_up", 0, F)
+    output, down = Part("attn_output", 0, D), Part("ffn_down", 0, D)
+    return {**attention, "attn_output": output, "ffn_gate": gate, "ffn_up": up, "ffn_down": down}
+
 
 KV: Final = (
     Row("kv.keys", ("L", "S", "Hkv", "Dh", str(SUBTILE)), "float16", "keys, a lane is a position"),
@@ -119,15 +173,15 @@ KV: Final = (
 BUFFERS: Final = (
     Row("x", ("T", "D"), "float32", "the residual stream"),
     Row("h", ("T", "D"), "float32", "a block's input (normed) and its output"),
-    Row("angles", ("T", "Dh"), "float32", "cosine and sine of each pair's angle"),
+    Row("angles", ("T", "G·R"), "float32", "cosine and sine of each pair's angle, by each table"),
     Row("activation.q", ("T", "K"), "int8", "quantised input of a matrix product"),
     Row("activation.scale", ("T", "K/32"), "float32", "its scale for each block of 32"),
     Row("activation.block_sum", ("T", "K/32"), "int32", "its sum over each block"),
     Row("activation.scaled_sum", ("T", "K/32"), "float32", "scale · sum"),
     Row("qkv", ("T", QKV_WIDTH), "float32", "queries, keys, values side by side"),
     Row("attended", ("T", "H·Dh"), "float32", "attention's result, before its output matrix"),
-    Row("gate_up", ("T", "2·F"), "float32", "gate and up side by side"),
-    Row("gated", ("T", "F"), "float32", "silu(gate) · up"),
+    Row("gate_up", ("T", "U"), "float32", "gate and up side by side"),
+    Row("gated", ("T", "F"), "float32", "what the activation makes of them"),
     Row("last", ("O", "D"), "float32", "residual rows whose logits are wanted"),
     Row("logits", ("O", "Vt"), "float32", "one score for each token of the vocabulary"),
     Row("scratch.queries", ("n", "Q", "Dh"), "float32", "attention: an item's queries"),
@@ -141,34 +195,53 @@ LAYER_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "attention_norm": ("T", "D"),
     "attention_input": ("T", "K"),
     "qkv": ("T", QKV_WIDTH),
+    "head_norm": ("T", QKV_WIDTH),
     "rope": ("T", QKV_WIDTH),
     "kv_write": ("T", QKV_WIDTH),
     "attention": ("T", "H·Dh"),
     "attention_output_input": ("T", "K"),
     "attention_output": ("T", "D"),
+    "attention_post_norm": ("T", "D"),
     "attention_residual": ("T", "D"),
     "ffn_norm": ("T", "D"),
     "ffn_input": ("T", "K"),
-    "gate_up": ("T", "2·F"),
-    "silu_mul": ("T", "F"),
+    "gate_up": ("T", "U"),
+    "activate": ("T", "F"),
     "down_input": ("T", "K"),
     "down": ("T", "D"),
+    "ffn_post_norm": ("T", "D"),
     "ffn_residual": ("T", "D"),
 }
 """What each tap within a layer shows, once a layer."""
 
 STEP_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "embed": ("T", "D"),
-    "rope_angles": ("T", "Dh"),
+    "add_positions": ("T", "D"),
+    "rope_angles": ("T", "G·R"),
     "take_rows": ("O", "D"),
     "output_norm": ("O", "D"),
     "head_input": ("T", "K"),
     "logits": ("O", "Vt"),
+    "logits_softcap": ("O", "Vt"),
 }
 """What each tap outside the layers shows, once a step."""
 
 TAPS: Final[Mapping[str, tuple[str, ...]]] = {**STEP_TAPS, **LAYER_TAPS}
 """All taps. A quantised input (``…_input``) is shown as the whole buffer, whose T is the limit, not the step's."""
+
+
+def taps_of(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """The taps of the operations that this model has. The forward reaches the others too, which do nothing."""
+    has = {
+        "add_positions": config.has("position_embd.weight"),
+        "rope_angles": bool(config.ropes),
+        "rope": bool(config.ropes),
+        "head_norm": config.has("blk.{l}.attn_q_norm.weight"),
+        "attention_post_norm": config.has("blk.{l}.post_attention_norm.weight"),
+        "ffn_post_norm": config.has("blk.{l}.post_ffw_norm.weight"),
+        "logits_softcap": config.logits_cap > 0,
+    }
+    return {name: shape for name, shape in TAPS.items() if has.get(name, True)}
 
 
 def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
@@ -186,7 +259,11 @@ def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
         "H": config.num_heads,
         "Hkv": config.num_kv_heads,
         "Dh": config.head_dim,
+        "P": config.context_length if config.has("position_embd.weight") else 0,
+        "R": config.rotary_dim,
+        "G": len(config.ropes),
         "F": config.ffn_width,
+        "U": (1 + config.gated) * config.ffn_width,
         "V": config.vocab_size,
         "Vt": -(-config.vocab_size // TILE_ROWS) * TILE_ROWS,
         "K": max(config.width, config.num_heads * config.head_dim, config.ffn_width),
