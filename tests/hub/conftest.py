@@ -14,7 +14,7 @@ from package_index import PackageIndex
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder of this test; it doesn't exist yet."""
     for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "CUTAWAY_", "XDG_")) or name.lower().endswith("_proxy"):
+        if name.startswith(("PIP_", "UV_", "CUTAWAY_", "XDG_")) or name.lower().endswith(("_proxy", "_offline")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_RETRIES", "0")

