@@ -1,5 +1,6 @@
 """What the tests of several folders share: the one real model of the default suite, and a machine's invented limits."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,9 @@ from hypothesis import settings
 
 from cutaway.audit.limits import MachineLimits, Rate
 from cutaway.hub import resolve
+
+# A shell starts what runs in the background deaf to Ctrl-C, and our child processes would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says nothing here: the machine may be busy, and kernels compile when they are first used.
 settings.register_profile("cutaway", deadline=None)

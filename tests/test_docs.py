@@ -37,6 +37,7 @@ PARSED_ONLY = {
     "doctor": "it measures for a second, and prints what no two machines have",
     "chat": "it talks with a person",
     "rm": "it would remove the model that the other tests read",
+    "train-tokenizer": "it wants a corpus, and leaves a file behind",
     "walk": "it measures, unless --no-times is given",
 }
 """Commands that are not run, each with the reason."""
@@ -229,10 +230,25 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["make_api", "make_files", "make_shapes"])
+@pytest.mark.parametrize("name", ["make_api", "make_files", "make_models", "make_shapes"])
 def test_made_pages_are_current(name: str, smollm2_path: Path) -> None:
     made: Any = script(name)
     assert made.PAGE.read_text("utf-8") == made.page(), f"run: python docs/{name}.py"
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [("FAMILIES", "nosuch"), ("TILE_FORMATS", "IQ3_S"), ("SCALINGS", "longrope"), ("HF_FAMILIES", "bert")],
+)
+def test_what_the_page_of_models_says_by_hand_is_checked(
+    monkeypatch: pytest.MonkeyPatch, table: str, name: str
+) -> None:
+    """A family without words, or an example of what is refused that is run by now."""
+    made: Any = script("make_models")
+    values = getattr(made, table)
+    monkeypatch.setattr(made, table, {**values, name: next(iter(values.values()))})
+    with pytest.raises(ValueError, match=name):
+        made.page()
 
 
 def rows_of(page: str, heading: str) -> list[list[str]]:

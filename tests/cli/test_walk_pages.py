@@ -26,7 +26,7 @@ from cutaway.cli.tables import print_whole
 from cutaway.cli.walk import pages, read_layers, read_temperatures, walk
 from cutaway.cli.walk_forward import MEANINGS
 from cutaway.cli.walk_json import walk_dict
-from cutaway.cli.walk_text import clipped, counted, number, percent, quoted, shown, signed, token_grid, wrapped
+from cutaway.cli.walk_text import clipped, counted, every, number, percent, quoted, shown, signed, token_grid, wrapped
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.shapes import LAYER_TAPS
@@ -277,6 +277,7 @@ def test_a_texts_own_spaces_are_kept() -> None:
 
 def test_counts() -> None:
     assert [counted(n, "piece") for n in (0, 1, 1024)] == ["0 pieces", "1 piece", "1,024 pieces"]
+    assert [every(n, "head") for n in (1, 9)] == ["the one head", "all 9 heads"]
 
 
 def test_layers_in_full(llm: LLM) -> None:

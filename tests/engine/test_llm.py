@@ -429,3 +429,38 @@ def test_options_of_requests_are_refused_by_name(llm: LLM) -> None:
         llm.generate(TEXT, prompt=TEXT)
     with pytest.raises(InvalidRequestError, match=r"LLM\.chat has no option 'message'; it has messages, "):
         llm.chat(messages, message=TEXT)
+
+
+def test_a_chat_template_in_place_of_the_models(smollm2_path: Path, llm: LLM) -> None:
+    """SmolLM2's own is ChatML, with a system message of its own where there is none."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    with LLM(smollm2_path, threads=2, max_model_len=256, chat_template="chatml") as other:
+        assert other.tokenizer.encode_chat(messages) == llm.tokenizer.encode_chat(messages)
+        assert other.tokenizer.encode_chat(messages[1:]) != llm.tokenizer.encode_chat(messages[1:])
+        assert ids_of(other.chat(messages, GREEDY)[0]) == ids_of(llm.chat(messages, GREEDY)[0])
+    assert ids_of(llm.chat(messages, GREEDY, chat_template="chatml")[0]) == ids_of(llm.chat(messages, GREEDY)[0])
+
+
+@pytest.mark.parametrize("given", ["nosuch", "gemma", "{% if %}"])
+def test_a_chat_template_that_is_refused(smollm2_path: Path, given: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        LLM(smollm2_path, chat_template=given)
+    assert caught.value.field == "chat_template"
+
+
+def test_a_model_that_needs_a_template_is_refused_before_its_weights_are_loaded(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("cutaway.engine.llm.ModelRunner", load)
+    monkeypatch.setattr("cutaway.engine.llm.compile_for_any_model", lambda _: None)
+    path = tmp_path / "base.gguf"
+    key = b"tokenizer.chat_template"
+    path.write_bytes(smollm2_path.read_bytes().replace(key, key.upper(), 1))
+    with pytest.raises(InvalidRequestError, match=r"probably a base model.*complete texts with generate\."):
+        LLM(path, needs_chat=True)
+    for options in ({"needs_chat": False}, {"needs_chat": True, "chat_template": "chatml"}):
+        with pytest.raises(AssertionError, match="loaded"):
+            LLM(path, **options)

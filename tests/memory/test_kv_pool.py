@@ -5,10 +5,10 @@ import pytest
 
 from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.memory.kv_cache import allocate_kv_pool
-from cutaway.model.config import ModelConfig
 from cutaway.ops.cpu.memory import ALIGNMENT, Arena, aligned
+from support.configs import plain_config
 
-CONFIG = ModelConfig("", "llama", 512, 3, 160, 5, 5, 32, 96, 211, 1e4, True, 1e-5)
+CONFIG = plain_config(num_layers=3, width=160, num_heads=5, num_kv_heads=5, head_dim=32)
 
 
 @pytest.mark.parametrize(("data_type", "dtype"), [("f16", np.float16), ("f32", np.float32)])

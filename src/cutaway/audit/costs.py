@@ -1,7 +1,7 @@
 """What each operation of a step must compute and move, from sizes alone.
 
-In: a model's config, the bytes of its matrices, what a batch asks for. Out: for each tap of the forward, in its order,
-operations and bytes.
+In: a model's config, the bytes of its matrices, what a batch asks for. Out: for each tap of the forward whose operation
+the model has, in the forward's order, operations and bytes.
 
 Conventions. A multiplication and an addition are two operations; exp, sine, cosine, square root, division and rounding
 are one each. A matrix product counts its 2·T·N·K int8 operations, not the few float32 ones that apply the blocks'
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutaway.model.config import ModelConfig
+from cutaway.model.shapes import layer_parts, taps_of
 from cutaway.ops.cpu.arrays import Batch
 
 FLOAT = 4  # bytes
@@ -22,7 +23,7 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a batch asks of a step."""
+    """What a batch asks of a step, in layers with one window."""
 
     tokens: int  # T
     outputs: int  # O
@@ -47,26 +48,56 @@ class Cost:
         return self.weight_bytes + self.kv_bytes + self.activation_bytes
 
 
-def step_work(batch: Batch) -> StepWork:
-    """The work of a batch: each token attends the positions of its sequence up to its own."""
-    lengths = np.zeros(len(batch.block_tables), np.int64)
-    np.maximum.at(lengths, batch.sequences, batch.positions.astype(np.int64) + 1)
+def step_work(batch: Batch, window: int = 0) -> StepWork:
+    """The work of a batch: each token attends the positions of its sequence up to its own, or the last ``window`` of
+    them. A sequence's tokens are consecutive.
+    """
+    positions = batch.positions.astype(np.int64)
+    ends = np.zeros(len(batch.block_tables), np.int64)
+    np.maximum.at(ends, batch.sequences, positions + 1)
+    starts = np.zeros_like(ends)
+    attended = positions + 1
+    if window:
+        starts = ends.copy()
+        np.minimum.at(starts, batch.sequences, np.maximum(0, positions + 1 - window))
+        attended = np.minimum(attended, window)
     return StepWork(
-        tokens=len(batch.tokens),
+        tokens=len(positions),
         outputs=len(batch.output_rows),
-        attended=int(batch.positions.sum(dtype=np.int64)) + len(batch.positions),
-        cached=int(lengths.sum()),
+        attended=int(attended.sum()),
+        cached=int((ends - starts).sum()),
     )
 
 
-def _norm(rows: int, width: int) -> Cost:
-    """Square, sum, and two products an element."""
+def works_of(config: ModelConfig, batch: Batch) -> dict[int, StepWork]:
+    """``step_work`` for each window that the model's layers have."""
+    return {window: step_work(batch, window) for window in sorted(set(config.windows))}
+
+
+def _norm(config: ModelConfig, rows: int, width: int) -> Cost:
+    """Square, sum, and two products an element; with a centre a sum and a difference, with a bias another sum."""
     return Cost(
         f"{rows}×{width}",
-        flops=4 * rows * width,
-        weight_bytes=FLOAT * width,
+        flops=(7 if config.layer_norm else 4) * rows * width,
+        weight_bytes=(1 + config.layer_norm) * FLOAT * width,
         activation_bytes=2 * FLOAT * rows * width,
     )
+
+
+def _head_norm(rows: int, heads: int, head_dim: int) -> Cost:
+    """As ``_norm``, in place; two weights, of queries and of keys."""
+    numbers = rows * heads * head_dim
+    return Cost(
+        f"{rows}×{heads}×{head_dim}",
+        flops=4 * numbers,
+        weight_bytes=2 * FLOAT * head_dim,
+        activation_bytes=2 * FLOAT * numbers,
+    )
+
+
+def _softcap(rows: int, width: int) -> Cost:
+    """Product, exp, sum, quotient, difference, product an element; in place."""
+    return Cost(f"{rows}×{width}", flops=6 * rows * width, activation_bytes=2 * FLOAT * rows * width)
 
 
 def quantized_bytes(rows: int, width: int) -> int:
@@ -101,71 +132,94 @@ def _layer_costs(
     config: ModelConfig, layer: int, weight_bytes: Mapping[str, int], work: StepWork, element_bytes: int
 ) -> dict[str, Cost]:
     T, D, F = work.tokens, config.width, config.ffn_width
-    H, Hkv, Dh = config.num_heads, config.num_kv_heads, config.head_dim
-    qkv_width, rotated = (H + 2 * Hkv) * Dh, (H + Hkv) * Dh
+    H, Hkv, Dh, R = config.num_heads, config.num_kv_heads, config.head_dim, config.rotary_dim
+    qkv_width, rotated = (H + 2 * Hkv) * Dh, (H + Hkv) * R
+    turned = config.rope_of_layer[layer] >= 0
     position_bytes = 2 * Hkv * Dh * element_bytes  # key and value of one position
+    parts = layer_parts(config)
+    inner, gated = (1 + config.gated) * F, int(config.gated)
 
-    def weights(*names: str) -> int:
-        return sum(weight_bytes[f"blk.{layer}.{name}.weight"] for name in names)
+    def weights(*slots: str) -> int:
+        return sum(weight_bytes[f"blk.{layer}.{name}.weight"] for name in {parts[slot].matrix for slot in slots})
 
     return {
-        "attention_norm": _norm(T, D),
+        "attention_norm": _norm(config, T, D),
         "attention_input": _quantize(T, D),
         "qkv": _product(T, D, qkv_width, weights("attn_q", "attn_k", "attn_v")),
+        "head_norm": _head_norm(T, H + Hkv, Dh),
         # A pair takes 4 products and 2 sums.
         "rope": Cost(
-            f"{T}×{H + Hkv}×{Dh}",
-            flops=3 * T * rotated,
-            activation_bytes=2 * FLOAT * T * rotated + FLOAT * T * Dh,
+            f"{T}×{H + Hkv}×{R}",
+            flops=3 * T * rotated * turned,
+            activation_bytes=(2 * FLOAT * T * rotated + FLOAT * T * R) * turned,
         ),
         "kv_write": Cost(
             f"{T}×{2 * Hkv}×{Dh}",
             kv_bytes=T * position_bytes,
             activation_bytes=FLOAT * T * 2 * Hkv * Dh,
         ),
-        # q·k and weight·v; for each score maximum, difference, exp and sum.
+        # q·k and weight·v; for each score maximum, difference, exp and sum, and six more where it is soft-capped.
         "attention": Cost(
             f"{T}×{H}×{Dh} over {work.cached}×{Hkv}×{Dh}",
-            flops=work.attended * H * (4 * Dh + 4),
+            flops=work.attended * H * (4 * Dh + (10 if config.attention_cap else 4)),
             kv_bytes=work.cached * position_bytes,
             activation_bytes=2 * FLOAT * T * H * Dh,
         ),
         "attention_output_input": _quantize(T, H * Dh),
         "attention_output": _product(T, H * Dh, D, weights("attn_output")),
+        "attention_post_norm": _norm(config, T, D),
         "attention_residual": _add(T, D),
-        "ffn_norm": _norm(T, D),
+        "ffn_norm": _norm(config, T, D),
         "ffn_input": _quantize(T, D),
-        "gate_up": _product(T, D, 2 * F, weights("ffn_gate", "ffn_up")),
-        # Negation, exp, sum, quotient, product.
-        "silu_mul": Cost(f"{T}×{2 * F} → {T}×{F}", flops=5 * T * F, activation_bytes=3 * FLOAT * T * F),
+        "gate_up": _product(T, D, inner, weights("ffn_gate", "ffn_up")),
+        # Negation, exp, sum, quotient; a product with the gate; five more for GELU's polynomial.
+        "activate": Cost(
+            f"{T}×{inner} → {T}×{F}",
+            flops=(4 + gated + (5 if config.activation == "gelu" else 0)) * T * F,
+            activation_bytes=(2 + gated) * FLOAT * T * F,
+        ),
         "down_input": _quantize(T, F),
         "down": _product(T, F, D, weights("ffn_down")),
+        "ffn_post_norm": _norm(config, T, D),
         "ffn_residual": _add(T, D),
     }
 
 
 def step_costs(
-    config: ModelConfig, weight_bytes: Mapping[str, int], work: StepWork, element_bytes: int
+    config: ModelConfig, weight_bytes: Mapping[str, int], works: Mapping[int, StepWork], element_bytes: int
 ) -> dict[tuple[str, int], Cost]:
-    """The cost of each operation, under (tap, layer), layer -1 outside the layers; in the forward's order.
+    """The cost of each operation that the model has, under (tap, layer), layer -1 outside the layers; in the forward's
+    order.
 
-    weight_bytes: bytes of each matrix under its name in the file. element_bytes: of a number in the KV cache.
+    weight_bytes: bytes of each matrix under its name in the file. works: by window, for those that the layers have.
+    element_bytes: of a number in the KV cache.
     """
-    T, O, D, V, Dh = work.tokens, work.outputs, config.width, config.vocab_size, config.head_dim
+    work = next(iter(works.values()))
+    T, O, D, V = work.tokens, work.outputs, config.width, config.vocab_size
+    angles = len(config.ropes) * config.rotary_dim
     embedding = weight_bytes["token_embd.weight"]
     before = {
-        "embed": Cost(f"{T} → {T}×{D}", weight_bytes=T * (embedding // V), activation_bytes=FLOAT * T * D),
+        "embed": Cost(
+            f"{T} → {T}×{D}",
+            flops=T * D * (config.embedding_scale != 1),
+            weight_bytes=T * (embedding // V),
+            activation_bytes=FLOAT * T * D,
+        ),
+        "add_positions": _add(T, D),
         # A pair takes a product, a sine and a cosine.
-        "rope_angles": Cost(f"{T} → {T}×{Dh}", flops=3 * T * Dh // 2, activation_bytes=FLOAT * T * Dh),
+        "rope_angles": Cost(f"{T} → {T}×{angles}", flops=3 * T * angles // 2, activation_bytes=FLOAT * T * angles),
     }
     after = {
         "take_rows": Cost(f"{T}×{D} → {O}×{D}", activation_bytes=2 * FLOAT * O * D),
-        "output_norm": _norm(O, D),
+        "output_norm": _norm(config, O, D),
         "head_input": _quantize(O, D),
         "logits": _product(O, D, V, weight_bytes.get("output.weight", embedding)),
+        "logits_softcap": _softcap(O, V),
     }
     costs = {(name, -1): cost for name, cost in before.items()}
-    for layer in range(config.num_layers):
-        each = _layer_costs(config, layer, weight_bytes, work, element_bytes)
+    for layer, window in enumerate(config.windows):
+        each = _layer_costs(config, layer, weight_bytes, works[window], element_bytes)
         costs |= {(name, layer): cost for name, cost in each.items()}
-    return costs | {(name, -1): cost for name, cost in after.items()}
+    costs |= {(name, -1): cost for name, cost in after.items()}
+    present = taps_of(config)
+    return {(name, layer): cost for (name, layer), cost in costs.items() if name in present}

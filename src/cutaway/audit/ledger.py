@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.audit.costs import Cost, step_costs, step_work
+from cutaway.audit.costs import Cost, step_costs, works_of
 from cutaway.audit.limits import MachineLimits
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
@@ -150,12 +150,18 @@ def bound_of(cost: Cost, limits: MachineLimits) -> tuple[str, float]:
 def group_rows(
     order: Sequence[TapName], seconds: Sequence[float], costs: Mapping[TapName, Cost], limits: MachineLimits
 ) -> tuple[LedgerRow, ...]:
-    """Rows by tap name, layers together. seconds: of the handover, then of each operation of ``order``."""
+    """Rows by tap name, layers together. seconds: of the handover, then of each operation of ``order``.
+
+    An operation that the model doesn't have has no cost and no row; the nanoseconds of its call go to the one before.
+    """
     times: dict[str, float] = {}
     members: dict[str, list[Cost]] = {}
+    row = HANDOVER
     for (name, layer), spent in zip(order, seconds[1:], strict=True):
-        times[name] = times.get(name, 0.0) + spent
-        members.setdefault(name, []).append(costs[name, layer])
+        if (name, layer) in costs:
+            row = name
+            members.setdefault(name, []).append(costs[name, layer])
+        times[row] = times.get(row, 0.0) + spent
     rows = [LedgerRow(HANDOVER, 1, "", 0, 0, 0, 0, 0, seconds[0], "", 0.0)]
     for name, group in members.items():
         total = Cost(
@@ -219,7 +225,7 @@ def measure_ledgers(
     for number, batch in enumerate(batches):
         # A whole step, so that its parts add up: medians of each part would not.
         median_step = sorted(timed[number], key=sum)[repeats // 2]
-        costs = step_costs(runner.config, weight_bytes, step_work(batch), runner.kv.record.element_bytes)
+        costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), runner.kv.record.element_bytes)
         ledgers.append(
             Ledger(
                 tokens=len(batch.tokens),

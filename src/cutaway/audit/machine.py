@@ -35,7 +35,7 @@ class CacheReport:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model of the catalogue that is in the cache."""
+    """A model in one of the caches."""
 
     name: str
     path: str
@@ -128,5 +128,5 @@ def machine_report() -> MachineReport:
             kernels=cached_kernels(kernels_dir() / stamp()),
             stamp=stamp(),
         ),
-        models=tuple(ModelFile(model.name, str(model.path), model.path.stat().st_size) for model in installed()),
+        models=tuple(ModelFile(model.name, str(model.path), model.bytes) for model in installed()),
     )

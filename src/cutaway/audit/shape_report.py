@@ -1,7 +1,7 @@
 """The shape table filled in for one file: what its weights, KV cache and buffers are, and what they take.
 
-In: an open GGUF, whose tensors' data is not read; a context, a number of threads. Out: a ``ShapeReport``; its totals
-are what a runner with these limits has in memory, but for the padding at the ends of tiles.
+In: a model source, whose tensors' data is not read; a context, a number of threads. Out: a ``ShapeReport``; its totals
+are what a runner with these limits has in memory.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,11 +9,11 @@ from typing import Any
 
 from cutaway.audit.workloads import check_length
 from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP
-from cutaway.formats.gguf import GGUFFile
+from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.model.config import read_config
-from cutaway.model.loader import check_tensors
-from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, WEIGHTS, Limits, Row, dimensions
+from cutaway.model.loader import check_tensors, memory_bytes
+from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, Limits, Row, dimensions, weights_of
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.threads import check_threads
@@ -60,10 +60,10 @@ class ShapeReport:
         return {**asdict(self), "total_bytes": {part: self.total(part) for part in ("weights", "kv", "buffers")}}
 
 
-def shape_report(gguf: GGUFFile, context: int | None = None, threads: int | None = None) -> ShapeReport:
+def shape_report(source: ModelSource, context: int | None = None, threads: int | None = None) -> ShapeReport:
     """The report for a runner with one context and one row of logits. Raises what loading the model would raise."""
-    config = read_config(gguf)
-    check_tensors(gguf, config)
+    config = read_config(source)
+    check_tensors(source, config)
     positions = min(config.context_length, DEFAULT_CONTEXT) if context is None else context
     check_length("context", positions, config)
     members = default_threads() if threads is None else threads
@@ -73,12 +73,12 @@ def shape_report(gguf: GGUFFile, context: int | None = None, threads: int | None
 
     def weight(row: Row) -> ShapeLine | None:
         layers = range(config.num_layers) if "{l}" in row.name else range(1)
-        tensors = [gguf.tensors[name] for name in (row.name.format(l=l) for l in layers) if name in gguf.tensors]
+        tensors = [source.tensors[name] for name in (row.name.format(l=l) for l in layers) if name in source.tensors]
         if not tensors:
             return None  # a tied head
         types = [tensor.block_type.name for tensor in tensors]
         shown = [name if len(set(types)) == 1 else f"{types.count(name)}×{name}" for name in dict.fromkeys(types)]
-        size = sum(tensor.nbytes for tensor in tensors)
+        size = sum(map(memory_bytes, tensors))
         return ShapeLine(row.name, len(tensors), row.shape, row.size(sizes), ", ".join(shown), size, row.meaning)
 
     def buffer(row: Row) -> ShapeLine:
@@ -87,7 +87,7 @@ def shape_report(gguf: GGUFFile, context: int | None = None, threads: int | None
     return ShapeReport(
         model=config.name,
         dimensions=tuple(DimensionLine(name, sizes[name], meaning) for name, meaning in DIMENSIONS.items()),
-        weights=tuple(line for line in map(weight, WEIGHTS) if line is not None),
+        weights=tuple(line for line in map(weight, weights_of(config)) if line is not None),
         kv=tuple(buffer(row) for row in KV),
         buffers=tuple(buffer(row) for row in BUFFERS),
     )

@@ -59,7 +59,7 @@ def bench(
     from cutaway.audit.workloads import check_length, fill_kv
     from cutaway.cli.tables import FirstThatFits, limits_table, output_console
     from cutaway.engine.runner import DEFAULT_CONTEXT, ModelRunner
-    from cutaway.formats.gguf import open_gguf
+    from cutaway.formats.open_model import open_model
     from cutaway.model.config import read_config
     from cutaway.ops.cpu.kv_tiles import SUBTILE
 
@@ -78,20 +78,20 @@ def bench(
             for each in [] if as_json else [*printed, ""]:
                 console.print(each)
 
-        with open_gguf(resolve(model, fetching).path) as gguf:
-            config = read_config(gguf)
+        with open_model(resolve(model, fetching).path) as source:
+            config = read_config(source)
             context = min(DECODE_CONTEXT, config.context_length) if context is None else context
             prompt = min(PREFILL_TOKENS, config.context_length) if prompt is None else prompt
             check_length("context", context, config)
             check_length("prompt", prompt, config)
-            weight_bytes = {name: tensor.nbytes for name, tensor in gguf.tensors.items()}
+            weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
             longest = min(config.context_length, DEFAULT_CONTEXT)
             # The pool of one long context is also that of many short ones.
             pool = max(DEFAULT_CONTEXT, -(-context // SUBTILE) * SUBTILE)  # one row at least fits
             rows = batch_rows(context, pool) if Part.BATCH in asked else [1]
             positions = max(context, prompt, longest if Part.CONTEXT in asked else 2)
             runner = ModelRunner(
-                gguf,
+                source,
                 threads=threads,
                 context=positions,
                 max_tokens=max(prompt, BATCH_ROWS[-1]),

@@ -13,12 +13,14 @@ import typer
 from cutaway.cli.chat_commands import ChatState, is_command, run_command
 from cutaway.cli.console import error_console, first_use, print_message
 from cutaway.cli.line_editor import read_lines
+from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
     KV,
     MAX_TOKENS,
     TEMPERATURE,
     TOP_P,
+    ChatTemplate,
     Context,
     FrequencyPenalty,
     MaxTokens,
@@ -40,6 +42,7 @@ WELCOME = "Ask something. /help lists the commands; Ctrl-C stops an answer, Ctrl
 def chat(
     model: ModelName,
     system: System = None,
+    chat_template: ChatTemplate = None,
     temperature: Temperature = TEMPERATURE,
     top_k: TopK = 0,
     top_p: TopP = TOP_P,
@@ -76,8 +79,17 @@ def chat(
     from cutaway.engine.llm import LLM
 
     console = error_console()
-    with first_use(console) as (fetching, compiling):
-        llm = LLM(model, threads=threads, max_model_len=context, kv=kv, progress=fetching)
+    completing = "complete texts with `cutaway run --raw`"
+    with first_use(console) as (fetching, compiling), missing_template_told(completing):
+        llm = LLM(
+            model,
+            threads=threads,
+            max_model_len=context,
+            kv=kv,
+            chat_template=chat_template,
+            needs_chat=True,
+            progress=fetching,
+        )
         compiling.done()
     with llm:
         state = ChatState(llm, Conversation(llm), params)

@@ -4,6 +4,7 @@ In: messages and parameters. Out: a file, whole or not at all; and the same back
 in the file it went wrong.
 """
 
+import errno
 import json
 import os
 import tempfile
@@ -38,7 +39,12 @@ def write_chat(path: Path, model: str, messages: Sequence[Mapping[str, str]], pa
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the new one, whatever happens meanwhile."""
+    """Write a file so that it is either the old one or the new one, whatever happens meanwhile. Of a link, what it
+    points to is written; nothing but a file is replaced.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no ordinary file")
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False) as file:
         try:
             file.write(text)

@@ -16,7 +16,14 @@ from rich.text import Text
 
 INTERRUPTED = 128 + 2  # the exit code after SIGINT, as shells count
 
-STAGES = {"wait": "another process is fetching", "download": "downloading", "unpack": "unpacking and checking"}
+STAGES = {
+    "wait": "another process is fetching",
+    "download": "downloading",
+    "unpack": "unpacking and checking",
+    "check": "checking",
+}
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def error_console() -> Console:
@@ -34,6 +41,25 @@ def generated(statistics: Any) -> str:
     """How many tokens, and how fast; one token has no rate."""
     count = statistics.generated_tokens
     return "1 token" if count == 1 else f"{count} tokens at {statistics.decode_rate:.0f} tok/s"
+
+
+def escaped(text: str) -> str:
+    """Foreign text on one line; what a terminal would obey becomes an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits with a decimal prefix: ``98.4 MB``; nothing for 0."""
+    if value == 0:
+        return ""
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= 0.9995 * factor:
+            return f"{_three_digits(value / factor)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(0, 2 - (len(str(int(abs(value)))) - 1))}f}" if value != int(value) else f"{int(value)}"
 
 
 class FetchProgress:
@@ -68,7 +94,7 @@ class FetchProgress:
             self._task = self._bar.add_task(STAGES.get(stage, stage), total=total)
             self._stage = stage
         self._bar.update(self._task, completed=done, total=total)
-        if stage == "unpack" and done == total:
+        if stage in ("unpack", "check") and done == total:
             self._stop()
 
     @property

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from cutaway.audit.curves import NEARLY_ALL, BatchCurve, ContextCurve, attention, parts, products
 from cutaway.audit.ledger import Ledger
-from cutaway.cli.tables import ledger_dict, plain_table, quantity
+from cutaway.cli.console import quantity
+from cutaway.cli.tables import ledger_dict, plain_table
 
 BAR_WIDTH = 24
 

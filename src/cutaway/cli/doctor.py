@@ -46,7 +46,7 @@ def doctor(as_json: Json = False) -> None:
 
 def report_lines(report: "MachineReport") -> list[tuple[str, str]]:
     """The report as pairs of a name and a sentence."""
-    from cutaway.cli.tables import quantity
+    from cutaway.cli.console import quantity
 
     libraries = ", ".join(f"{name} {number}" for name, number in report.libraries.items())
     quota = "no quota" if report.quota is None else f"a quota of {report.quota:g}"

@@ -16,10 +16,12 @@ from cutaway.cli.bench import bench
 from cutaway.cli.chat import chat
 from cutaway.cli.console import INTERRUPTED, print_message
 from cutaway.cli.doctor import doctor
-from cutaway.cli.models import ls, pull, rm, show
+from cutaway.cli.models import ls, pull, rm
 from cutaway.cli.run import run
 from cutaway.cli.shapes import shapes
+from cutaway.cli.show import show
 from cutaway.cli.tokenize import tokenize
+from cutaway.cli.train_tokenizer import train_tokenizer
 from cutaway.cli.walk import walk
 from cutaway.errors import CutawayError
 
@@ -33,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, walk, tokenize, pull, ls, rm, show, shapes, bench, doctor):
+for command in (run, chat, walk, tokenize, train_tokenizer, pull, ls, rm, show, shapes, bench, doctor):
     app.command()(command)
 
 UsageError: Any = typer.BadParameter.__base__  # of every fault in the arguments; Typer doesn't export it

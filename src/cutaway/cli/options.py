@@ -29,6 +29,13 @@ KV = Annotated[str, typer.Option("--kv", help="How keys and values are kept: pag
 
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of an answer.")]
 System = Annotated[str | None, typer.Option(help="A system message to begin with.")]
+ChatTemplate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="In place of the model's own: chatml, gemma, llama2, llama3, mistral, phi3, zephyr, or a Jinja file.",
+    ),
+]
 Logprobs = Annotated[
     int | None, typer.Option(help="With --json: log-probabilities of each token and of so many of the likeliest.")
 ]

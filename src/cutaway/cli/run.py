@@ -13,12 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from cutaway.cli.console import INTERRUPTED, error_console, first_use, generated
+from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
     KV,
     MAX_TOKENS,
     TEMPERATURE,
     TOP_P,
+    ChatTemplate,
     Context,
     FrequencyPenalty,
     IgnoreEos,
@@ -49,6 +51,7 @@ def run(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
     system: System = None,
+    chat_template: ChatTemplate = None,
     temperature: Temperature = TEMPERATURE,
     top_k: TopK = 0,
     top_p: TopP = TOP_P,
@@ -88,6 +91,8 @@ def run(
     )
     if raw and system is not None:
         raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
+    if raw and chat_template is not None:
+        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
     if logprobs is not None and not as_json:
         raise InvalidRequestError("logprobs are printed with --json only. Add it, or leave --logprobs.", "logprobs")
     text = read_prompt(prompt, file, "run")
@@ -99,8 +104,16 @@ def run(
 
     console = error_console()
     interrupted = False
-    with first_use(console) as (fetching, compiling):
-        llm = LLM(model, threads=threads, max_model_len=context, kv=kv, progress=fetching)
+    with first_use(console) as (fetching, compiling), missing_template_told("add --raw"):
+        llm = LLM(
+            model,
+            threads=threads,
+            max_model_len=context,
+            kv=kv,
+            chat_template=chat_template,
+            needs_chat=not raw,
+            progress=fetching,
+        )
         if raw:
             stream = llm.stream(text, params)
         else:
@@ -115,7 +128,7 @@ def run(
             interrupted = True
     output = stream.output()
     if as_json:
-        _say(json.dumps(_report(output, llm, params, kv, interrupted), ensure_ascii=False) + "\n")
+        _say(json.dumps(_report(output, llm, params, kv, chat_template, interrupted), ensure_ascii=False) + "\n")
     else:
         _say("\n")
         console.print(_summary(output, interrupted), style="dim", soft_wrap=True)
@@ -150,7 +163,9 @@ def _logprobs(entries: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _report(output: Any, llm: Any, params: Any, kv: str, interrupted: bool) -> dict[str, Any]:
+def _report(
+    output: Any, llm: Any, params: Any, kv: str, chat_template: str | None, interrupted: bool
+) -> dict[str, Any]:
     completion, numbers = output.outputs[0], output.statistics
     return {
         "model": llm.model.name,
@@ -162,8 +177,9 @@ def _report(output: Any, llm: Any, params: Any, kv: str, interrupted: bool) -> d
         "stop_reason": completion.stop_reason,
         "logprobs": completion.logprobs and [_logprobs(entries) for entries in completion.logprobs],
         "seed": output.seed,
-        "parameters": asdict(params),
+        "parameters": {**asdict(params), "seed": output.seed},
         "kv": kv,
+        "chat_template": chat_template,
         "context": llm.runner.context,
         "threads": llm.runner.team.size,
         "prompt_tokens": numbers.prompt_tokens,

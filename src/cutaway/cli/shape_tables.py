@@ -9,7 +9,8 @@ from typing import Final
 from rich.table import Table
 
 from cutaway.audit.shape_report import ShapeLine, ShapeReport
-from cutaway.cli.tables import plain_table, quantity
+from cutaway.cli.console import quantity
+from cutaway.cli.tables import plain_table
 
 
 def _dimension_table(report: ShapeReport) -> Table:

@@ -26,12 +26,12 @@ def shapes(
     from cutaway.audit.shape_report import shape_report
     from cutaway.cli.shape_tables import shape_tables
     from cutaway.cli.tables import FirstThatFits, output_console
-    from cutaway.formats.gguf import open_gguf
+    from cutaway.formats.open_model import open_model
 
     with FetchProgress(error_console()) as fetching:
         path = resolve(model, fetching).path
-    with open_gguf(path) as gguf:
-        report = shape_report(gguf, context, threads)
+    with open_model(path) as source:
+        report = shape_report(source, context, threads)
     if as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
         return

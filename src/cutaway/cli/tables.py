@@ -14,14 +14,13 @@ from rich.text import Text
 
 from cutaway.audit.ledger import Ledger, LedgerRow
 from cutaway.audit.limits import MachineLimits, Rate
+from cutaway.cli.console import quantity
 
 BYTE_FIELDS = ("weight_bytes", "kv_bytes", "activation_bytes")
 PIPED_WIDTH = 140  # columns where the output is no terminal
 UNBOUNDED = 10_000  # columns; wider than any table
 BUSY = 1.3
 """Steps that take so many times as long as the fastest are a neighbour's doing."""
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def output_console(piped_width: int = PIPED_WIDTH) -> Console:
@@ -58,20 +57,6 @@ def print_whole(console: Console, renderables: Iterable[RenderableType]) -> None
                 console.print(each)
             console.file.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
         console.width = width
-
-
-def quantity(value: float, unit: str) -> str:
-    """Three digits with a decimal prefix: ``98.4 MB``; nothing for 0."""
-    if value == 0:
-        return ""
-    for factor, prefix in _PREFIXES:
-        if abs(value) >= 0.9995 * factor:
-            return f"{_three_digits(value / factor)} {prefix}{unit}"
-    return f"{_three_digits(value)} {unit}"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.{max(0, 2 - (len(str(int(abs(value)))) - 1))}f}" if value != int(value) else f"{int(value)}"
 
 
 def plain_table(title: str) -> Table:

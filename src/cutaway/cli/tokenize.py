@@ -18,21 +18,23 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from cutaway.cli.console import FetchProgress, error_console
-from cutaway.cli.models import Json, ModelName
+from cutaway.cli.models import NAMES_A_MODEL, Json
 from cutaway.cli.prompt import read_prompt
-from cutaway.errors import InvalidRequestError
-from cutaway.hub import resolve
+from cutaway.errors import InvalidRequestError, ModelFileError
+from cutaway.hub import CATALOGUE, resolve
+from cutaway.hub.catalogue import find_hub_alias
 
 if TYPE_CHECKING:
     from cutaway.tokenizer import Tokenizer
 
 EVEN, ODD, SPECIAL, RESET = "\x1b[30;46m", "\x1b[30;43m", "\x1b[30;45m", "\x1b[0m"  # black on a colour
+TOKENIZER = "tokenizer.json"
 WIDEST_PIECE = 32  # columns; what is wider pushes its bytes to the right
 WRITTEN_AT_ONCE = 1_000  # parts
 
 
 def tokenize(
-    model: ModelName,
+    model: Annotated[str, typer.Argument(help=f"{NAMES_A_MODEL}; or a tokenizer.json, or a folder with one.")],
     text: Annotated[str | None, typer.Argument(help="The text; read from standard input where it is a pipe.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the text from a file.")] = None,
     special: Annotated[
@@ -67,13 +69,31 @@ def tokenize(
 
 def _open_tokenizer(model: str) -> "Tokenizer":
     # Imported here: the other commands shall not wait for the tokenizer to load.
-    from cutaway.formats.gguf import open_gguf
-    from cutaway.tokenizer import load_tokenizer
+    from cutaway.formats.open_model import open_model
+    from cutaway.tokenizer import open_tokenizer
+    from cutaway.tokenizer.huggingface import load_tokenizer_file
 
+    if file := _tokenizer_file(model):
+        return load_tokenizer_file(file)
     with FetchProgress(error_console()) as progress:
         path = resolve(model, progress).path
-    with open_gguf(path) as gguf:
-        return load_tokenizer(gguf.metadata)
+    with open_model(path) as source:
+        return open_tokenizer(source)
+
+
+def _tokenizer_file(model: str) -> Path | None:
+    """The ``tokenizer.json`` that is named, or that a folder without weights has; None where a model is named."""
+    if model in CATALOGUE or find_hub_alias(model):
+        return None
+    path = Path(model).expanduser()
+    if model.endswith(".json"):
+        if not path.exists():
+            raise ModelFileError(f"no such file: {model!r}. Check the path.")
+        return path
+    if not path.is_dir() or not (path / TOKENIZER).is_file():
+        return None
+    weights = any(each.suffix.lower() in (".gguf", ".safetensors") for each in path.iterdir())
+    return None if weights else path / TOKENIZER
 
 
 def _read_ids(listed: str) -> list[int]:

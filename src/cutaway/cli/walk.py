@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.console import error_console, first_use
+from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
     TEMPERATURE,
     TOP_P,
+    ChatTemplate,
     Context,
     FrequencyPenalty,
     MinP,
@@ -50,6 +52,7 @@ def walk(
         bool, typer.Option("--raw/--chat", help="Complete the text as it is, or answer by the chat template (default).")
     ] = False,
     system: System = None,
+    chat_template: ChatTemplate = None,
     temperature: Annotated[
         str, typer.Option(help="0 takes the most likely token; several, as in 0.1,0.9, are shown side by side.")
     ] = f"{TEMPERATURE:g}",
@@ -91,6 +94,8 @@ def walk(
     )
     if raw and system is not None:
         raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
+    if raw and chat_template is not None:
+        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
     text = read_prompt(prompt, file, "walk")
     if not text:
         raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
@@ -101,25 +106,32 @@ def walk(
     from cutaway.cli.tables import output_console, print_whole
     from cutaway.cli.walk_json import walk_dict
     from cutaway.engine.llm import LLM
-    from cutaway.formats.gguf import open_gguf
+    from cutaway.formats.open_model import open_model
 
-    with first_use(error_console()) as (fetching, compiling):
-        with LLM(model, threads=threads, max_model_len=context, progress=fetching) as llm:
+    with first_use(error_console()) as (fetching, compiling), missing_template_told("add --raw"):
+        with LLM(
+            model,
+            threads=threads,
+            max_model_len=context,
+            chat_template=chat_template,
+            needs_chat=not raw,
+            progress=fetching,
+        ) as llm:
             in_full = read_layers(layers, llm.runner.config.num_layers)
             instruction = [{"role": "system", "content": system}] if system else []
             messages = [*instruction, {"role": "user", "content": text}]
             ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(messages)
             measure = None
             if times:
-                with open_gguf(llm.model.path) as gguf:
-                    weight_bytes = {name: tensor.nbytes for name, tensor in gguf.tensors.items()}
+                with open_model(llm.model.path) as source:
+                    weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
                 measure = TimesWanted(weight_bytes, measure_limits(llm.runner.team))
             found = walk_through(
                 llm.runner,
                 llm.tokenizer,
                 ids,
                 settings,
-                name=llm.model.entry.alias if llm.model.entry else None,
+                name=llm.model.name if llm.model.entry else None,
                 written=find_ids(ids, llm.tokenizer.encode(text, add_bos=False)),
                 measure=measure,
             )

@@ -30,7 +30,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 def choice_page(walk: Walk, width: int) -> Iterator[RenderableType]:
     """Step 4."""
     choices = walk.new_tokens[0].choices
-    logits = next(each for each in walk.forward.outside if each.name == "logits")
+    logits = next(each for each in reversed(walk.forward.outside) if each.name.startswith("logits"))
     tied = ", which is the embedding matrix itself," if walk.tied_head else ""
     yield paragraph(
         f"The last token's row, normed, times the head [V, D]{tied} gives a logit for each of the {walk.vocab_size:,} "

@@ -12,7 +12,8 @@ from cutaway.audit.ledger import Ledger
 from cutaway.audit.walk.choice import MODEL
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.audit.walk.walk import NewToken, Walk
-from cutaway.cli.tables import narrow_ledger_table, quantity, unrest
+from cutaway.cli.console import quantity
+from cutaway.cli.tables import narrow_ledger_table, unrest
 from cutaway.cli.walk_forward import looks_sentence
 from cutaway.cli.walk_text import bare_table, counted, paragraph, percent, quoted, shown
 

@@ -23,6 +23,7 @@ from cutaway.cli.walk_text import (
     back,
     bare_table,
     counted,
+    every,
     listed,
     number,
     paragraph,
@@ -44,18 +45,21 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "attention_norm": "bring to one size",
         "attention_input": "round, in blocks",
         "qkv": "query, key, value",
+        "head_norm": "each head to one size",
         "rope": "turn q, k in place",
         "kv_write": "k, v into the cache",
         "attention": "mix earlier values",
         "attention_output_input": "round, in blocks",
         "attention_output": "back to width D",
+        "attention_post_norm": "bring to one size",
         "attention_residual": "add to the stream",
         "ffn_norm": "bring to one size",
         "ffn_input": "round, in blocks",
-        "gate_up": "widen, twice",
-        "silu_mul": "silu(gate) · up",
+        "gate_up": "widen",
+        "activate": "a(gate) · up or a(up)",
         "down_input": "round, in blocks",
         "down": "back to width D",
+        "ffn_post_norm": "bring to one size",
         "ffn_residual": "add to the stream",
     }
 )
@@ -147,7 +151,21 @@ def embedding_page(walk: Walk, width: int) -> Iterator[RenderableType]:
         table.add_row(str(each.position), shown(each.piece), str(each.id), f"{numbers}  …", number(each.row.norm))
     yield table
     yield ""
-    last = walk.prompt[-1]
+    yield from _rotary_place(walk, width) if forward.pairs else _row_place(walk, width)
+
+
+def _row_place(walk: Walk, width: int) -> Iterator[RenderableType]:
+    """The place of a model without rotary positions."""
+    yield paragraph(
+        "Place: each position has a row of its own, which was learned, too. It has been added to the rows above, so "
+        "that the same token has another row at another place.",
+        width,
+    )
+
+
+def _rotary_place(walk: Walk, width: int) -> Iterator[RenderableType]:
+    """The place of a model with rotary positions."""
+    forward, sizes, T, last = walk.forward, walk.dimensions, walk.forward.tokens, walk.prompt[-1]
     same = [token.position for token in walk.prompt[:-1] if token.id == last.id]
     if same:
         yield paragraph(
@@ -155,13 +173,14 @@ def embedding_page(walk: Walk, width: int) -> Iterator[RenderableType]:
             "each time: a row doesn't know its place.",
             width,
         )
-    slowest = forward.pairs[-1]
+    slowest, angles = forward.pairs[-1], sizes["G"] * sizes["R"]
+    tables = "" if sizes["G"] == 1 else ", by each of the tables that different layers use; below, the first"
     yield paragraph(
         f"Place: RoPE (Su et al. 2021) doesn't change these rows. In each layer it will turn every query and key, pair "
         f"of numbers by pair, by an angle that grows with the position: pair {forward.pairs[0].pair} by "
         f"{forward.pairs[0].radians:.3g} radians a position, pair {slowest.pair} by {slowest.radians:.2g}. So a query "
-        "and a key, multiplied, depend on how far apart their tokens are. The angles are [T, Dh] = "
-        f"[{T}, {sizes['Dh']}], a cosine and a sine for each pair. At position {last.position}:",
+        "and a key, multiplied, depend on how far apart their tokens are. The angles are [T, G·R] = "
+        f"[{T}, {angles}], a cosine and a sine for each pair{tables}. At position {last.position}:",
         width,
     )
     yield ""
@@ -189,10 +208,10 @@ def layers_page(walk: Walk, width: int, in_full: Sequence[int]) -> Iterator[Rend
     """Step 3. in_full: the layers to be shown operation by operation."""
     forward, sizes = walk.forward, walk.dimensions
     yield paragraph(
-        f"{len(forward.layers)} layers, one after the other, each with weights of its own and the same operations. "
-        "A layer has two blocks. Attention fetches from earlier tokens: a query asks, keys answer, and the values of "
-        "those that fit are mixed. The feed-forward network then works on each token alone. Both add their result to "
-        "the residual stream. Symbols are those of `cutaway shapes`.",
+        f"{counted(len(forward.layers), 'layer')}, one after the other, each with weights of its own and the same "
+        "operations. A layer has two blocks. Attention fetches from earlier tokens: a query asks, keys answer, and the "
+        "values of those that fit are mixed. The feed-forward network then works on each token alone. Both add their "
+        "result to the residual stream. Symbols are those of `cutaway shapes`.",
         width,
     )
     yield ""
@@ -200,7 +219,8 @@ def layers_page(walk: Walk, width: int, in_full: Sequence[int]) -> Iterator[Rend
     yield ""
     yield paragraph(
         f"Before each matrix product its input is rounded to int8 (the rows …{QUANTIZED}), in blocks of 32 numbers "
-        f"with a scale each. Attention has {sizes['H']} query heads and {sizes['Hkv']} key/value heads of "
+        f"with a scale each. Attention has {counted(sizes['H'], 'query head')} and "
+        f"{counted(sizes['Hkv'], 'key/value head')} of "
         f"{sizes['Dh']} numbers.",
         width,
     )
@@ -317,7 +337,7 @@ def _looks_sentences(walk: Walk) -> Iterator[str]:
         yield f"The only token, {quoted(walk.prompt[0].piece)}, has nothing to look at but itself."
     else:
         where = looks_sentence(forward.attention, walk.prompt, last)
-        yield f"On average over all {heads} heads of all {layers} layers: {where}"
+        yield f"On average over {every(heads, 'head')} of {every(layers, 'layer')}: {where}"
     if last > 0 and forward.attention.first > SINK:
         yield ("A head that has nothing to look for rests on the first token: an attention sink (Xiao et al. 2023).")
     single = [

@@ -49,6 +49,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def every(count: int, noun: str) -> str:
+    """``all 9 heads``, ``the one head``."""
+    return f"the one {noun}" if count == 1 else f"all {counted(count, noun)}"
+
+
 def percent(share: float) -> str:
     """``41 %``, ``2.2 %``, ``0.04 %``; 100 % and 0 % are exact, what is nearly so is a bound."""
     if share in (0, 1):

@@ -21,13 +21,14 @@ from cutaway.hub.pip_process import leave_with_parent
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model import forward as forward_module
+from cutaway.model.assemble import assemble
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.config import ModelConfig
 from cutaway.model.forward import forward_compiled, rebind
-from cutaway.model.positions import inverse_frequencies
-from cutaway.model.records import Model
-from cutaway.model.shapes import LAYER_MATRICES, Limits, dimensions
+from cutaway.model.positions import Rope
+from cutaway.model.shapes import Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import KVCache
+from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
@@ -68,23 +69,35 @@ def compilations(heard: Callable[[str], None]) -> Iterator[None]:
 
 def step_arguments() -> tuple[Any, ...]:
     """Arguments of a step, of the right types and without content."""
-    config = ModelConfig("", "llama", 64, 1, 32, 2, 1, 16, 32, 32, 10000.0, True, 1e-5)
-    weights = np.zeros((1, len(LAYER_MATRICES)), WEIGHT)
-    norms = np.zeros((1, 32), np.float32)
-    model = Model(
-        embedding=weights[0, :1].copy(),
-        layers=weights,
-        attention_norm=norms,
-        ffn_norm=norms,
-        output_norm=norms[0],
-        head=weights[0, :1].copy(),
-        inverse_frequencies=inverse_frequencies(10000.0, 16),
+    config = ModelConfig(
+        name="",
+        architecture="",
+        context_length=64,
         num_layers=1,
+        width=32,
         num_heads=2,
         num_kv_heads=1,
         head_dim=16,
-        norm_epsilon=np.float32(1e-5),
+        ffn_width=32,
+        vocab_size=32,
+        tensors=(),
+        norm_epsilon=1e-5,
+        layer_norm=False,
+        activation="silu",
+        gated=True,
+        ropes=(Rope(10_000.0, 16),),
+        rope_of_layer=(0,),
         rope_interleaved=True,
+        windows=(0,),
+        attention_scale=0.25,
+    )
+    model = assemble(
+        config,
+        weight=lambda name, part: np.zeros((), WEIGHT)[()],
+        norm=lambda name: np.zeros((), NORM)[()],
+        array=lambda items: np.array(items, items[0].dtype),
+        position_rows=None,
+        tied=True,
     )
     batch = make_batch([Piece(0, [0], [0])])
     kv = KVCache(*[0] * len(KVCache._fields))

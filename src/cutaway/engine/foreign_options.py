@@ -22,7 +22,10 @@ LOAD: Final[Mapping[str, Foreign]] = MappingProxyType(
         "pipeline_parallel_size": ((1,), "One process computes, with as many threads as threads=… says."),
         "dtype": (("auto",), "Weights stay in the file's format; kv_dtype chooses that of keys and values."),
         "quantization": ((None,), "Weights stay in the file's format. Choose another file."),
-        "revision": ((None,), "A catalogued model is pinned. Give a file's path for another."),
+        "revision": (
+            (None,),
+            "A catalogued model is pinned; of a repository the branch main is taken. Give a file's path for another.",
+        ),
         "seed": ((None, 0), "Give SamplingParams(seed=…): a request's noise is its own."),
         "gpu_memory_utilization": (
             (0.92, 0.9),
@@ -38,7 +41,7 @@ LOAD: Final[Mapping[str, Foreign]] = MappingProxyType(
             "The last sequence's prefix is always reused. Use kv='none' to forget it.",
         ),
         "kv_cache_dtype": (("auto",), "Use kv_dtype: 'f16' or 'f32'."),
-        "hf_token": ((None,), "Nothing is loaded from a hub with it. Leave it out."),
+        "hf_token": ((None,), "Set HF_TOKEN in the environment for it."),
     }
 )
 

@@ -21,8 +21,8 @@ from cutaway.engine.runner import ModelRunner, choose_context
 from cutaway.engine.stream import EngineParts, Stream
 from cutaway.engine.turns import Turns
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
-from cutaway.formats.gguf import open_gguf
-from cutaway.hub.catalogue import CATALOGUE
+from cutaway.formats.open_model import open_model
+from cutaway.hub.catalogue import CATALOGUE, find_hub_alias
 from cutaway.hub.progress import Progress
 from cutaway.hub.resolve import resolve
 from cutaway.memory.kv_cache import kv_format
@@ -34,12 +34,13 @@ from cutaway.ops.cpu.threads import check_threads
 from cutaway.sampling.params import SamplingParams, check_against_vocabulary
 from cutaway.sampling.params_checks import is_integer, shown
 from cutaway.sampling.row import SamplerScratch
-from cutaway.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from cutaway.tokenizer.open_tokenizer import open_tokenizer
+from cutaway.tokenizer.tokenizer import Tokenizer
 
 PROMPT_ROWS: Final = 32
 """Rows of logits that the logprobs of a prompt are computed from at a time."""
 
-OPTIONS: Final = "model, threads, max_model_len, kv, kv_dtype, progress"
+OPTIONS: Final = "model, threads, max_model_len, kv, kv_dtype, chat_template, needs_chat, progress"
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm"
 CHAT_OPTIONS: Final = (
     "messages, sampling_params, use_tqdm, chat_template, add_generation_prompt, continue_final_message, tools, "
@@ -61,17 +62,23 @@ class LLM:
         max_model_len: int | None = None,
         kv: str = "paged",
         kv_dtype: str = "f16",
+        chat_template: str | os.PathLike[str] | None = None,
+        needs_chat: bool = False,
         progress: Progress | None = None,
         **foreign: Any,
     ) -> None:
-        """Find the model (fetching it if it is catalogued and missing) and load it.
+        """Find the model, fetching it if it is missing, and load it.
 
         Args:
-            model: a name or the path of a GGUF file.
+            model: a name of the catalogue; the path of a GGUF file (of a split one, any part), or of a folder with a
+                model; or a repository on the Hugging Face hub, ``owner/repo`` or ``owner/repo:Q4_K_M``.
             threads: default, the processors that this process may use.
             max_model_len: positions of prompt and answer together; default, the model's own up to 8,192.
             kv: "paged", "contiguous" or "none" (``memory.kv_setting``); the tokens are the same, to the bit.
             kv_dtype: "f16" or "f32".
+            chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
+                "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
+            needs_chat: refuse a model without a chat template, before its weights are loaded.
             progress: is told of the stages of a fetch.
             foreign: vLLM's other options, taken where they ask for nothing (``engine.foreign_options``).
 
@@ -88,13 +95,15 @@ class LLM:
             )
         name = os.fspath(model)
         # What every model needs is compiled while a catalogued file is fetched; another file is looked at first.
-        compiling = _compile_aside(kv_dtype) if name in CATALOGUE else None
+        compiling = _compile_aside(kv_dtype) if name in CATALOGUE or find_hub_alias(name) else None
         self.model = resolve(name, progress)
-        with open_gguf(self.model.path) as gguf:
-            config = read_config(gguf)
-            check_tensors(gguf, config)
+        with open_model(self.model.path) as source:
+            config = read_config(source)
+            check_tensors(source, config)
             context = choose_context(max_model_len, config)
-            self.tokenizer: Tokenizer = load_tokenizer(gguf.metadata)
+            self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
+            if needs_chat:
+                self.tokenizer.require_chat_template()
             if self.tokenizer.vocab_size != config.vocab_size:  # an id without a text could be drawn, or the reverse
                 raise ModelFileError(
                     f"{self.model.path}: the tokenizer has {self.tokenizer.vocab_size} tokens, the embedding "
@@ -102,7 +111,7 @@ class LLM:
                 )
             (compiling or _compile_aside(kv_dtype)).result()
             self.runner = ModelRunner(
-                gguf,
+                source,
                 threads=threads,
                 context=context,
                 max_outputs=PROMPT_ROWS,
@@ -184,7 +193,7 @@ class LLM:
         Args:
             messages: each ``{"role": …, "content": …}``. Their text never becomes control tokens.
             sampling_params: default, ``SamplingParams()``.
-            chat_template: Jinja source, instead of the model's own.
+            chat_template: Jinja source, or a built-in name, in place of the model's own.
             add_generation_prompt: let the template begin the answer's turn; default, unless a message is continued.
             continue_final_message: let the answer go on with the last message, whose turn is left open.
             tools: descriptions of functions, for templates that show them to the model.

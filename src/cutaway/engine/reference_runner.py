@@ -1,7 +1,7 @@
 """The reference way to run the forward: in float64 over NumPy, on the file's dequantised weights; the definition of
 right.
 
-In: an open GGUF, then batches. Out: float64 logits. It is slow, and made to be obvious: one context, no team.
+In: an open model source, then batches. Out: float64 logits. It is slow, and made to be obvious: one context, no team.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.engine.runner import choose_context
-from cutaway.formats.gguf import GGUFFile
+from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
@@ -28,9 +28,9 @@ Tap = Callable[[str, int, Any], None]
 class ReferenceRunner:
     """A model in float64. Keys and values that were not written are NaN, so that reading one would show."""
 
-    def __init__(self, gguf: GGUFFile, *, context: int | None = None, max_tokens: int = 512) -> None:
+    def __init__(self, source: ModelSource, *, context: int | None = None, max_tokens: int = 512) -> None:
         """context: positions at most; max_tokens: tokens, and rows of logits, of a step."""
-        self.config, self._record = load_reference(gguf)
+        self.config, self._record = load_reference(source)
         self.context = choose_context(context, self.config)
         self.num_pages = -(-self.context // PAGE_LENGTH)
         self._limits = Limits(max_tokens, max_tokens, 1, self.context, self.num_pages * PAGE_LENGTH // SUBTILE)

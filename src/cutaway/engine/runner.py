@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.errors import InvalidRequestError
-from cutaway.formats.gguf import GGUFFile
+from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
@@ -54,7 +54,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        gguf: GGUFFile,
+        source: ModelSource,
         *,
         threads: int | None = None,
         context: int | None = None,
@@ -71,9 +71,9 @@ class ModelRunner:
         a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32". page_length:
         positions of a page of it, a multiple of 16.
         """
-        self.context = choose_context(context, read_config(gguf))
+        self.context = choose_context(context, read_config(source))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
-        self.loaded: LoadedModel = load_model(gguf, self.team.size)
+        self.loaded: LoadedModel = load_model(source, self.team.size)
         self.config: ModelConfig = self.loaded.config
         self.vocab_size = self.config.vocab_size
         self.max_step_tokens, self.max_step_outputs = max_tokens, max_outputs

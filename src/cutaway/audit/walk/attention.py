@@ -9,7 +9,7 @@ derived from the same q and K; that probabilities · V gives the engine's own ou
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,15 @@ from cutaway.audit.walk.tokens import SeenToken
 from cutaway.audit.walk.vectors import largest
 
 Doubles = npt.NDArray[np.float64]
+
+
+class ScoreRule(NamedTuple):
+    """How a layer's scores come from q·k."""
+
+    window: int  # positions attended; 0: all
+    scale: float
+    cap: float  # soft; 0: none
+
 
 STRONGEST: Final = 8
 STRONGEST_OF_HEAD: Final = 5
@@ -64,11 +73,17 @@ class SeenAttention:
     difference: float  # largest |probabilities · V - the engine's output|
 
 
-def attention_probabilities(queries: Doubles, keys: Doubles) -> Doubles:
-    """softmax(q · k / √Dh), [H, C]; queries: [H, Dh], keys: [C, Hkv, Dh]; head h reads KV head h // (H / Hkv)."""
+def attention_probabilities(queries: Doubles, keys: Doubles, rule: ScoreRule) -> Doubles:
+    """softmax(scale · q·k), [H, C], 0 before the window; queries: [H, Dh], keys: [C, Hkv, Dh]; head h reads KV head
+    h // (H / Hkv).
+    """
     num_heads, head_dim = queries.shape
     grouped = queries.reshape(keys.shape[1], -1, head_dim)
-    scores = np.einsum("kgd,pkd->kgp", grouped, keys).reshape(num_heads, -1) / np.sqrt(head_dim)
+    scores = np.einsum("kgd,pkd->kgp", grouped, keys).reshape(num_heads, -1) * rule.scale
+    if rule.cap:
+        scores = rule.cap * np.tanh(scores / rule.cap)
+    if rule.window:
+        scores[:, : max(0, len(keys) - rule.window)] = -np.inf
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities: Doubles = weights / weights.sum(axis=1, keepdims=True)
     return probabilities
@@ -101,9 +116,10 @@ def see_attention(
     values: npt.NDArray[Any],
     output: npt.NDArray[Any],
     tokens: Sequence[SeenToken],
+    rule: ScoreRule,
 ) -> SeenAttention:
     """The last position's attention. queries, output: [H, Dh]; keys, values: [C, Hkv, Dh]; tokens: C at least."""
-    probabilities = attention_probabilities(queries.astype(np.float64), keys.astype(np.float64))
+    probabilities = attention_probabilities(queries.astype(np.float64), keys.astype(np.float64), rule)
     difference = np.abs(weighted_values(probabilities, values.astype(np.float64)) - output).max()
     group = len(queries) // keys.shape[1]
     heads = tuple(

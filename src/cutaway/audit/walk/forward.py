@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.walk.attention import Looks, SeenAttention, average_looks, see_attention
+from cutaway.audit.walk.attention import Looks, ScoreRule, SeenAttention, average_looks, see_attention
 from cutaway.audit.walk.lens import Guess, guesses_at
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.audit.walk.vectors import Spread, spread
 from cutaway.engine.runner import ModelRunner
 from cutaway.memory.kv_read import read_keys, read_values
 from cutaway.model.batch import Piece, make_batch
-from cutaway.model.shapes import TAPS, evaluate
+from cutaway.model.shapes import TAPS, evaluate, taps_of
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.tokenizer.tokenizer import Tokenizer
 
@@ -28,10 +28,10 @@ FIRST_NUMBERS: Final = 4
 QUANTIZED: Final = "_input"  # the end of the names of taps that show a quantised input
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"rope": ("T", "H·Dh+Hkv·Dh"), "kv_write": ("T", "2·Hkv·Dh")}
+    {"head_norm": ("T", "H·Dh+Hkv·Dh"), "rope": ("T", "H·Dh+Hkv·Dh"), "kv_write": ("T", "2·Hkv·Dh")}
 )
-"""What an operation writes where its tap shows more, the rows of qkv: rope turns queries and keys in place, the first
-columns; kv_write stores keys and values, the last, in the cache and in the cache's type.
+"""What an operation writes where its tap shows more, the rows of qkv: head_norm and rope change queries and keys in
+place, the first columns; kv_write stores keys and values, the last, in the cache and in the cache's type.
 """
 
 Array = npt.NDArray[Any]
@@ -93,7 +93,7 @@ class SeenForward:
     tokens: int  # T, computed in this step
     context: int  # positions that the last token attends
     embeddings: tuple[SeenEmbedding, ...]  # of this step's tokens
-    pairs: tuple[SeenPair, ...]
+    pairs: tuple[SeenPair, ...]  # none without rotary positions
     outside: tuple[SeenOperation, ...]  # operations outside the layers
     embedding_guesses: tuple[Guess, ...]  # the likeliest next tokens if there were no layers
     layers: tuple[SeenLayer, ...]
@@ -102,7 +102,7 @@ class SeenForward:
 
 
 class _Recorder:
-    """A tap that keeps the last token's row of each array, and all rows of the embedding."""
+    """A tap that keeps the last token's row of each array, and all rows of the embedding with what positions added."""
 
     def __init__(self, runner: ModelRunner, batch: Batch) -> None:
         self.operations: dict[tuple[str, int], SeenOperation] = {}
@@ -111,6 +111,7 @@ class _Recorder:
         self._sizes = {**runner.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
         self._vocab_size = runner.vocab_size
         self._cached = runner.kv.keys.dtype
+        self._present = taps_of(runner.config)
         self._before = ""  # the tap before
 
     def __call__(self, name: str, layer: int, array: Array) -> None:
@@ -118,15 +119,17 @@ class _Recorder:
         quantized = name.endswith(QUANTIZED)
         symbolic = TAPS[self._before if quantized else name]
         shape = self._shape(symbolic)
-        row = np.array(array[shape[0] - 1, : self._vocab_size if name == "logits" else shape[1]])
+        row = np.array(array[shape[0] - 1, : self._vocab_size if name.startswith("logits") else shape[1]])
         self.rows[name, layer] = row
+        if name == "add_positions":
+            self.embedded = np.array(array)
+        if name not in self._present:
+            return
         if name in PARTS:
             symbolic = PARTS[name]
             shape = self._shape(symbolic)
             row = row[-shape[1] :].astype(self._cached) if name == "kv_write" else row[: shape[1]]
         self.operations[name, layer] = SeenOperation(name, layer, symbolic, shape, str(row.dtype), spread(row))
-        if name == "embed":
-            self.embedded = np.array(array)
         self._before = name
 
     def _shape(self, symbolic: Sequence[str]) -> tuple[int, ...]:
@@ -157,7 +160,8 @@ def run_open(runner: ModelRunner, tokens: Sequence[SeenToken], start: int) -> Op
 
 def see_looks(runner: ModelRunner, tokens: Sequence[SeenToken], step: OpenStep) -> list[SeenAttention]:
     """The last token's attention in each layer; ``step`` is the runner's latest."""
-    H, Dh = runner.config.num_heads, runner.config.head_dim
+    config = runner.config
+    H, Dh = config.num_heads, config.head_dim
     pages, context = step.batch.block_tables[0], len(tokens)
     return [
         see_attention(
@@ -166,8 +170,9 @@ def see_looks(runner: ModelRunner, tokens: Sequence[SeenToken], step: OpenStep) 
             read_values(runner.kv, layer, pages, context),
             step.rows["attention", layer].reshape(H, Dh),
             tokens,
+            ScoreRule(config.windows[layer], config.attention_scale, config.attention_cap),
         )
-        for layer in range(runner.config.num_layers)
+        for layer in range(config.num_layers)
     ]
 
 
@@ -179,16 +184,16 @@ def average_of_layers(looks: Sequence[SeenAttention], tokens: Sequence[SeenToken
 def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[SeenToken], step: OpenStep) -> SeenForward:
     """Everything that a pass shows; ``step`` is the runner's latest, tokens: the sequence up to its last."""
     rows, num_layers = step.rows, runner.config.num_layers
-    stream = [rows["embed", -1], *(rows["ffn_residual", layer] for layer in range(num_layers))]
+    stream = [rows["add_positions", -1], *(rows["ffn_residual", layer] for layer in range(num_layers))]
     at_embedding, *guesses = guesses_at(runner, tokenizer, np.array(stream))
     looks = see_looks(runner, tokens, step)
     layers = tuple(
         SeenLayer(
             layer=layer,
             before=spread(stream[layer]),
-            attention_adds=spread(rows["attention_output", layer]),
+            attention_adds=spread(rows["attention_post_norm", layer]),
             between=spread(rows["attention_residual", layer]),
-            ffn_adds=spread(rows["down", layer]),
+            ffn_adds=spread(rows["ffn_post_norm", layer]),
             after=spread(stream[layer + 1]),
             attention=looks[layer],
             guesses=guesses[layer],
@@ -213,8 +218,11 @@ def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[Seen
 
 
 def _pairs(frequencies: Array, angles: Array) -> tuple[SeenPair, ...]:
-    """frequencies: [Dh/2] radians a position; angles: [Dh] cosine and sine of each pair in turn."""
+    """Of the first table. frequencies: [G, R/2] radians a position; angles: [G · R] cosine and sine of each pair in
+    turn; G is 0 without rotary positions.
+    """
+    first = frequencies[0] if len(frequencies) else np.empty(0)
     return tuple(
-        SeenPair(pair, float(each), float(2 * np.pi / each), float(cosine), float(sine))
-        for pair, (each, cosine, sine) in enumerate(zip(frequencies, angles[0::2], angles[1::2], strict=True))
+        SeenPair(pair, float(each), float(2 * np.pi / each), float(angles[2 * pair]), float(angles[2 * pair + 1]))
+        for pair, each in enumerate(first)
     )

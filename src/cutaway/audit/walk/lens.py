@@ -37,11 +37,12 @@ def end_of_forward(runner: ModelRunner, rows: Floats) -> Floats:
     work = allocate_workspace({**runner.dimensions, "T": count, "O": count, "n": 1})
     batch = make_batch([Piece(0, [0] * count, [0], outputs=count)])
 
-    def put_rows(team: Any, weights: Any, tokens: Any, x: Floats) -> None:
+    def put_rows(team: Any, position_rows: Any, positions: Any, x: Floats) -> None:
         x[:] = rows
 
     without_layers = runner.loaded.record._replace(num_layers=0)
-    table = {"embed": put_rows, "tap": lambda *arguments: None}
+    # After the embedding, whose last operation is the positions'.
+    table = {"add_positions": put_rows, "tap": lambda *arguments: None}
     alone = ThreadTeam(1)
     with float_environment():
         rebind(table)(alone.members()[0], without_layers, batch, runner.kv.record, work)
