@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutaway.audit.shape_report import ShapeLine, shape_report
-from cutaway.cli.tables import quantity
+from cutaway.cli.console import quantity
 from cutaway.engine.runner import DEFAULT_STEP
 from cutaway.formats.gguf import open_gguf
 from cutaway.hub import resolve
-from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, evaluate
+from cutaway.model.config import read_config
+from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, evaluate, taps_of
 
 PAGE = Path(__file__).parent / "shapes.md"
 MODEL = "smollm2"
@@ -50,7 +51,7 @@ def _lines(part: str, lines: Sequence[ShapeLine], total: int) -> list[str]:
 def page() -> str:
     """The whole page."""
     with open_gguf(resolve(MODEL).path) as gguf:
-        report = shape_report(gguf, CONTEXT, THREADS)
+        report, present = shape_report(gguf, CONTEXT, THREADS), taps_of(read_config(gguf))
     sizes = {line.name: line.value for line in report.dimensions}
     text = [
         "# Shapes",
@@ -75,14 +76,15 @@ def page() -> str:
         "## What each operation shows",
         "",
         f"The taps of the [forward](../src/cutaway/model/forward.py) in their order, with the shapes of a step of "
-        f"{DEFAULT_STEP} tokens and one row of logits. A quantised input (`…_input`) is shown as the whole buffer.",
+        f"{DEFAULT_STEP} tokens and one row of logits; those of operations that this model lacks do nothing and are "
+        "left out. A quantised input (`…_input`) is shown as the whole buffer.",
         "",
         "| tap | times | symbolic | actual |",
         "|---|---|---|---|",
     ]
-    before = ("embed", "rope_angles")
+    before = ("embed", "add_positions", "rope_angles")
     order = [*before, *LAYER_TAPS, *(name for name in STEP_TAPS if name not in before)]
-    for name in order:
+    for name in (each for each in order if each in present):
         shape = LAYER_TAPS.get(name) or STEP_TAPS[name]
         times = f"{sizes['L']}, once a layer" if name in LAYER_TAPS else "1"
         text.append(f"| `{name}` | {times} | {_shape(shape)} | {_shape([evaluate(each, sizes) for each in shape])} |")
