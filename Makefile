@@ -20,15 +20,16 @@ check:
 
 # The pages that are made from the sources; a test fails where one is not current.
 docs:
-	.venv/bin/python docs/make_api.py && .venv/bin/python docs/make_files.py && .venv/bin/python docs/make_shapes.py
+	.venv/bin/python docs/make_api.py && .venv/bin/python docs/make_files.py && \
+	.venv/bin/python docs/make_models.py && .venv/bin/python docs/make_shapes.py
 
 # The tests that take minutes, with all others.
 long:
 	CUTAWAY_LONG_TESTS=1 .venv/bin/pytest
 
-# A hundred thousand damaged model files.
+# A hundred thousand damaged model files of each format.
 fuzz:
-	CUTAWAY_FUZZ_EXAMPLES=100000 .venv/bin/pytest tests/formats/test_gguf_hostile.py
+	CUTAWAY_FUZZ_EXAMPLES=100000 .venv/bin/pytest tests/formats/test_gguf_hostile.py tests/formats/test_safetensors.py
 
 # Models that only tests use, for the tests that are skipped without them (0.5 GB).
 models:
