@@ -9,6 +9,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from cutaway.ops.simd.lowering import MACHINE
+from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
+
 X86_64_V3 = """
     64bit cmov cx8 cx16 fxsr mmx sse sse2 sse3 ssse3 sse4.1 sse4.2 popcnt sahf avx avx2 fma f16c bmi bmi2 lzcnt movbe
     xsave invpcid fsgsbase crc32
@@ -16,11 +19,27 @@ X86_64_V3 = """
 NUMPY_BEYOND = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 ROOT = Path(__file__).parents[2]
 
+FLUSH_TO_ZERO = DEFAULT_FLOAT_ENVIRONMENT | {"x86_64": 0x8040, "aarch64": 1 << 24}[MACHINE]
+"""A floating-point environment that drops denormals, read and written (MXCSR's FTZ and DAZ, FPCR's FZ)."""
+CONTROL_BITS = {"x86_64": 0xFFC0, "aarch64": 0xFFFFFFFF}[MACHINE]
+"""Those of the environment's register that arithmetic doesn't change: MXCSR holds the exceptions' flags, too."""
+
 
 def has_avx512() -> bool:
     """Whether this processor has the instructions of the wide lowering."""
     features = llvm.get_host_cpu_features()
     return all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"))
+
+
+def compiles_for_aarch64() -> bool:
+    """Whether this build of LLVM can write code for aarch64: those on the package index and conda's can."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        llvm.Target.from_triple("aarch64-unknown-linux-gnu")
+    except RuntimeError:
+        return False
+    return True
 
 
 def avx2_environment() -> dict[str, str]:

@@ -13,12 +13,11 @@ import pytest
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.cpu.team import Team, barrier, take
 from cutaway.ops.cpu.threads import MOST_THREADS, ThreadTeam, _set_float_environment, float_environment
-from cutaway.ops.simd.processor import DEFAULT_MXCSR
+from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
+from support.machines import CONTROL_BITS, FLUSH_TO_ZERO
 from support.teams import team_of
 
 WATCHDOG_SECONDS = 120
-FLUSH = DEFAULT_MXCSR | 0x8040  # flush to zero, denormals are zero
-CONTROL_BITS = 0xFFC0  # MXCSR without the six flags that arithmetic raises
 
 
 @numba.njit(nogil=True)
@@ -165,26 +164,26 @@ def test_members_run_in_the_contracts_environment_and_the_callers_comes_back() -
     states: list[int] = []
 
     def look(member: Team) -> None:
-        inside = _set_float_environment(DEFAULT_MXCSR)
+        inside = _set_float_environment(DEFAULT_FLOAT_ENVIRONMENT)
         states.append(inside & CONTROL_BITS)
 
-    before = _set_float_environment(FLUSH)
+    before = _set_float_environment(FLUSH_TO_ZERO)
     try:
         with team_of(3) as team:
             team.run(look)
-        after = _set_float_environment(FLUSH)
+        after = _set_float_environment(FLUSH_TO_ZERO)
     finally:
         _set_float_environment(before)
-    assert states == [DEFAULT_MXCSR & CONTROL_BITS] * 3
-    assert after & CONTROL_BITS == FLUSH & CONTROL_BITS
+    assert states == [DEFAULT_FLOAT_ENVIRONMENT & CONTROL_BITS] * 3
+    assert after & CONTROL_BITS == FLUSH_TO_ZERO & CONTROL_BITS
 
 
 def test_the_environment_comes_back_after_an_error() -> None:
-    before = _set_float_environment(FLUSH)
+    before = _set_float_environment(FLUSH_TO_ZERO)
     try:
         with pytest.raises(ValueError, match="inside"), float_environment():
             raise ValueError("inside")
-        after = _set_float_environment(FLUSH)
+        after = _set_float_environment(FLUSH_TO_ZERO)
     finally:
         _set_float_environment(before)
-    assert after & CONTROL_BITS == FLUSH & CONTROL_BITS
+    assert after & CONTROL_BITS == FLUSH_TO_ZERO & CONTROL_BITS

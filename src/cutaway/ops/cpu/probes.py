@@ -28,8 +28,8 @@ from cutaway.ops.simd.processor import atomic_load, cycles
 
 Words: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
-DOT_ROWS: Final = {"avx512": 12, "avx2": 2}[LOWERING]
-FMA_ROWS: Final = {"avx512": 12, "avx2": 5}[LOWERING]
+DOT_ROWS: Final = {"avx512": 12, "avx2": 2, "neon": 5, "neon_i8mm": 5}[LOWERING]
+FMA_ROWS: Final = {"avx512": 12, "avx2": 5, "neon": 6, "neon_i8mm": 6}[LOWERING]
 """Independent accumulators: enough to hide the latency, few enough to stay in registers."""
 
 STREAM_STEP: Final = 256  # bytes that an iteration reads

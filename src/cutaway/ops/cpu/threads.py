@@ -18,7 +18,7 @@ import numpy as np
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.cpu.team import Team, shared_block
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd.processor import DEFAULT_MXCSR
+from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
 from cutaway.ops.simd.processor import set_float_environment as _set
 
 MOST_THREADS = 256
@@ -37,7 +37,7 @@ class float_environment:  # noqa: N801  (a context manager, used like a function
     """
 
     def __enter__(self) -> None:
-        self._state = _set_float_environment(DEFAULT_MXCSR)
+        self._state = _set_float_environment(DEFAULT_FLOAT_ENVIRONMENT)
 
     def __exit__(self, *exception: object) -> None:
         _set_float_environment(self._state)

@@ -2,8 +2,8 @@
 
 A value of type ``Rows(element, m)`` is m vectors held in registers, each of 16 float32, 16 int32 or 64 uint8 lanes.
 Every word is generic over m, so that one kernel source serves one row of activations or eight. The width of 16 lanes
-is part of the numerical contract: each lowering (AVX-512, AVX2) computes the same 16 lanes in the same order, and so
-gives the same bits.
+is part of the numerical contract: each lowering (AVX-512, AVX2, aarch64) computes the same 16 lanes in the same order,
+and so gives the same bits.
 """
 
 from cutaway.ops.simd.arithmetic import (
@@ -70,6 +70,7 @@ from cutaway.ops.simd.memory import (
     load_uint8,
     load_uint8_scalar,
     load_uint32_scalar,
+    prefetch,
     splat_rows,
     splat_rows_int,
     splat_rows_int8,
@@ -128,6 +129,7 @@ __all__ = [
     "mul_int",
     "or_bytes",
     "power_of_two",
+    "prefetch",
     "replace_above",
     "round_even",
     "shift_left",

@@ -1,4 +1,4 @@
-"""The integer dot product, the word on which the engine's speed rests, in its two lowerings.
+"""The integer dot product, the word on which the engine's speed rests, in its lowerings.
 
 In: accumulators (m rows of 16 int32), one vector of 64 unsigned bytes (16 lanes of 4), and for each row 4 signed bytes
 in memory. Out: accumulator[r, lane] + Σ₄ unsigned[lane, i] · signed[r, i], exact in int32, hence the same on every
@@ -23,14 +23,17 @@ from cutaway.ops.simd.rows import (
     call_llvm,
     constant,
     intrinsic,
+    join,
     load_at,
     pack,
-    pick,
     row_address,
+    split,
     unpack,
 )
 
 _HALF_I8, _HALF_I16, _HALF_I32 = ir.VectorType(I8, 32), ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+_QUARTER_I8, _QUARTER_I32 = ir.VectorType(I8, 16), ir.VectorType(I32, 4)
+_SDOT, _USDOT = "llvm.aarch64.neon.sdot.v4i32.v16i8", "llvm.aarch64.neon.usdot.v4i32.v16i8"
 
 
 def _dot_avx512(
@@ -51,9 +54,7 @@ def _dot_avx2(builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, 
     signed = builder.bitcast(broadcast(builder, four, 8), _HALF_I8)
     ones = constant(_HALF_I16, 1)
     halves = []
-    for half in (0, 1):
-        weights = pick(builder, unsigned, range(32 * half, 32 * half + 32))
-        total = pick(builder, accumulator, range(8 * half, 8 * half + 8))
+    for weights, total in zip(split(builder, unsigned, 2), split(builder, accumulator, 2), strict=True):
         parts = [weights]
         if wide:
             parts = [
@@ -64,10 +65,36 @@ def _dot_avx2(builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, 
             pairs = call_llvm(builder, "llvm.x86.avx2.pmadd.ub.sw", _HALF_I16, part, signed)
             total = builder.add(total, call_llvm(builder, "llvm.x86.avx2.pmadd.wd", _HALF_I32, pairs, ones))
         halves.append(total)
-    return builder.shuffle_vector(halves[0], halves[1], ir.Constant(VECTOR_I32, list(range(16))))
+    return join(builder, halves)
 
 
-_LOWERED = {"avx512": _dot_avx512, "avx2": _dot_avx2}[LOWERING]
+def _dot_neon(builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, four: ir.Value, wide: bool) -> ir.Value:
+    """sdot on four quarters: it multiplies signed bytes and adds four products to an int32, which wraps.
+
+    Bytes up to 127 are the same signed. Others are taken as u - 128, which flips their top bit:
+    Σ u · s = Σ (u - 128) · s - Σ (-128) · s, and the last sum is the same in all lanes.
+    """
+    signed = builder.bitcast(broadcast(builder, four, 4), _QUARTER_I8)
+    weights, totals = split(builder, unsigned, 4), split(builder, accumulator, 4)
+    if wide:
+        sign = constant(_QUARTER_I8, 128)
+        offset = call_llvm(builder, _SDOT, _QUARTER_I32, constant(_QUARTER_I32, 0), sign, signed)
+        weights = [builder.xor(part, sign) for part in weights]
+        totals = [builder.sub(total, offset) for total in totals]
+    pairs = zip(totals, weights, strict=True)
+    return join(builder, [call_llvm(builder, _SDOT, _QUARTER_I32, *pair, signed) for pair in pairs])
+
+
+def _dot_neon_i8mm(
+    builder: ir.IRBuilder, accumulator: ir.Value, unsigned: ir.Value, four: ir.Value, wide: bool
+) -> ir.Value:
+    """usdot on four quarters: unsigned times signed, as the word is defined."""
+    signed = builder.bitcast(broadcast(builder, four, 4), _QUARTER_I8)
+    pairs = zip(split(builder, accumulator, 4), split(builder, unsigned, 4), strict=True)
+    return join(builder, [call_llvm(builder, _USDOT, _QUARTER_I32, *pair, signed) for pair in pairs])
+
+
+_LOWERED = {"avx512": _dot_avx512, "avx2": _dot_avx2, "neon": _dot_neon, "neon_i8mm": _dot_neon_i8mm}[LOWERING]
 
 
 def _dot(name: str, wide: bool) -> Any:

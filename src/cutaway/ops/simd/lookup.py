@@ -1,4 +1,4 @@
-"""Looking up bytes in a table of 16, in its two lowerings: weights of 4 bits whose values are not evenly spaced.
+"""Looking up bytes in a table of 16, in its lowerings: weights of 4 bits whose values are not evenly spaced.
 
 In: the table, as two integers of 8 bytes; 64 indices from 0 to 15. Out: 64 bytes.
 """
@@ -10,9 +10,9 @@ from llvmlite import ir
 from numba.core import types
 
 from cutaway.ops.simd.lowering import LOWERING
-from cutaway.ops.simd.rows import BYTES, I8, I64, VECTOR_I32, VECTOR_U8, call_llvm, intrinsic, pack, pick
+from cutaway.ops.simd.rows import BYTES, I64, VECTOR_I32, VECTOR_U8, call_llvm, intrinsic, join, pack, split
 
-_VECTOR_I64, _HALF_U8 = ir.VectorType(I64, 8), ir.VectorType(I8, 32)
+_VECTOR_I64 = ir.VectorType(I64, 8)
 
 
 @intrinsic
@@ -35,19 +35,20 @@ def _look_up_avx512(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> 
 
 def _look_up_avx2(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
     """The same on two halves."""
-    halves = [
-        call_llvm(
-            builder,
-            "llvm.x86.avx2.pshuf.b",
-            _HALF_U8,
-            *(pick(builder, vector, range(32 * half, 32 * half + 32)) for vector in (table, index)),
-        )
-        for half in (0, 1)
-    ]
-    return builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(VECTOR_I32.element, 64), list(range(64))))
+    halves = zip(split(builder, table, 2), split(builder, index, 2), strict=True)
+    return join(builder, [call_llvm(builder, "llvm.x86.avx2.pshuf.b", half[0].type, *half) for half in halves])
 
 
-_LOWERED = {"avx512": _look_up_avx512, "avx2": _look_up_avx2}[LOWERING]
+def _look_up_neon(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
+    """tbl on four quarters."""
+    quarters = zip(split(builder, table, 4), split(builder, index, 4), strict=True)
+    name = "llvm.aarch64.neon.tbl1.v16i8"
+    return join(builder, [call_llvm(builder, name, quarter[0].type, *quarter) for quarter in quarters])
+
+
+_LOWERED = {"avx512": _look_up_avx512, "avx2": _look_up_avx2, "neon": _look_up_neon, "neon_i8mm": _look_up_neon}[
+    LOWERING
+]
 
 
 @intrinsic

@@ -1,7 +1,7 @@
 """Which instructions the vocabulary is lowered to on this machine, decided once when the package is imported.
 
 In: the processor that Numba compiles for (the host, or the one that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name). Out:
-``LOWERING``, "avx512" (AVX-512 with VNNI) or "avx2" (x86-64-v3). Anything below that floor is refused.
+``LOWERING``, one of the names in ``LOWERINGS``. Anything below a machine's floor is refused.
 """
 
 import platform
@@ -13,8 +13,25 @@ import numba
 from cutaway.errors import UnsupportedMachineError
 
 _NUMBA: Any = numba.config
-FLOOR = ("avx2", "fma", "f16c")
-AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
+LOWERINGS: Final = {
+    "x86_64": {
+        "avx512": ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
+        "avx2": ("avx2", "fma", "f16c"),
+    },
+    "aarch64": {"neon_i8mm": ("dotprod", "i8mm"), "neon": ("dotprod",)},
+}
+"""For each machine, the lowerings and the instruction sets that they need: the best first, the floor last."""
+
+_FLOOR_NAMES = {
+    "x86_64": "x86-64-v3 (AVX2, FMA, F16C: Intel since 2013, AMD since 2015)",
+    "aarch64": "Armv8.2-A with dot products (Neoverse N1, Cortex-A76, Apple M1 and later)",
+}
+
+
+def machine_family(machine: str) -> str:
+    """``platform.machine()`` under one name for each instruction set: systems differ in what they call it."""
+    lower = machine.lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(lower, lower)
 
 
 def processor_name() -> str:
@@ -24,33 +41,68 @@ def processor_name() -> str:
 
 def processor_features() -> frozenset[str]:
     """The instruction sets that kernels may use. ``NUMBA_CPU_FEATURES`` ("+avx2,-avx512f") overrides the host's."""
+    override = _NUMBA.CPU_FEATURES
+    features = str(llvm.get_host_cpu_features().flatten() if override is None else override)
+    if MACHINE == "aarch64":
+        return features_in_use(llvm.get_default_triple(), processor_name(), features)
     if not _NUMBA.ENABLE_AVX:
         return frozenset()
-    override = _NUMBA.CPU_FEATURES
-    if override is not None:
-        return frozenset(part[1:] for part in str(override).split(",") if part.startswith("+"))
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    return frozenset(part[1:] for part in features.split(",") if part.startswith("+"))
+
+
+def features_in_use(triple: str, processor: str, features: str) -> frozenset[str]:
+    """Which of the instruction sets of aarch64 LLVM uses when it compiles for a processor with these features.
+
+    LLVM's list of the host's features is silent about those that follow from the processor's name. So this compiles two
+    sums of products and reads what they became.
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    body = """define i32 @sum_{name}(<16 x i8> %x, <16 x i8> %y) {{
+        %a = {extend} <16 x i8> %x to <16 x i32>
+        %b = sext <16 x i8> %y to <16 x i32>
+        %product = mul <16 x i32> %a, %b
+        %sum = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %product)
+        ret i32 %sum
+    }}
+    """
+    source = "declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)\n"
+    source += body.format(name="signed", extend="sext") + body.format(name="mixed", extend="zext")
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features, opt=2)
+    instructions = set(target.emit_assembly(llvm.parse_assembly(source)).split())
+    return frozenset(name for name, sign in (("dotprod", "sdot"), ("i8mm", "usdot")) if sign in instructions)
 
 
 def choose_lowering(machine: str, features: frozenset[str]) -> str:
     """The best lowering for a machine (``platform.machine()``) with these features.
 
-    Raises UnsupportedMachineError below the floor: the same bits everywhere need fused multiply-add and half floats.
+    Raises UnsupportedMachineError below the floor: the same bits everywhere need fused multiply-add and half floats
+    (all of aarch64 has both), and the speed needs dot products.
     """
-    if machine.lower() not in ("x86_64", "amd64"):
+    family = machine_family(machine)
+    if family not in LOWERINGS:
         raise UnsupportedMachineError(
-            f"this processor is {machine!r}; Cutaway's kernels exist for x86-64 with AVX2, FMA and F16C. "
-            "Run it on such a machine."
+            f"this processor is {machine!r}; Cutaway's kernels exist for x86-64 with AVX2, FMA and F16C, and for "
+            "aarch64 with dot products. Run it on such a machine."
         )
-    missing = [name for name in FLOOR if name not in features]
-    if missing:
-        raise UnsupportedMachineError(
-            f"this x86-64 processor lacks {', '.join(missing)}; the floor is x86-64-v3 (AVX2, FMA, F16C: "
-            "Intel since 2013, AMD since 2015). Run it on such a machine."
-        )
-    return "avx512" if all(name in features for name in AVX512) else "avx2"
+    for lowering, needed in LOWERINGS[family].items():
+        if features.issuperset(needed):
+            return lowering
+    missing = [name for name in needed if name not in features]
+    unknown = " If it has them and LLVM doesn't know it, name one like it: NUMBA_CPU_NAME=neoverse-n1."
+    raise UnsupportedMachineError(
+        f"this {family.replace('_', '-')} processor lacks {', '.join(missing)}; the floor is {_FLOOR_NAMES[family]}. "
+        f"Run it on such a machine.{unknown if family == 'aarch64' else ''}"
+    )
+
+
+def lacking(machine: str, features: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+    """The machine's best lowering, and the features it wants that are not there."""
+    best, needed = next(iter(LOWERINGS[machine_family(machine)].items()))
+    return best, tuple(name for name in needed if name not in features)
 
 
 if _NUMBA.DISABLE_JIT:
     raise UnsupportedMachineError("NUMBA_DISABLE_JIT is set, and Cutaway's kernels exist only compiled. Unset it.")
-LOWERING: Final = choose_lowering(platform.machine(), processor_features())
+MACHINE: Final = machine_family(platform.machine())
+LOWERING: Final = choose_lowering(MACHINE, processor_features())

@@ -26,6 +26,7 @@ from cutaway.ops.simd.rows import (
     Address,
     Rows,
     broadcast,
+    call_llvm,
     constant,
     intrinsic,
     load_at,
@@ -61,6 +62,18 @@ load_bfloat = _loader(
 load_uint8 = _loader("load_uint8", BYTES, VECTOR_U8)
 load_int8 = _loader("load_int8", INTS, _VECTOR_I8, lambda b, x: b.sext(x, VECTOR_I32))
 """16 signed bytes as int32."""
+
+
+@intrinsic
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Ask for the cache line at the address, which need not be readable, into the second level."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        pointer = builder.inttoptr(values[0], I8.as_pointer())
+        call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(2), I32(1))
+        return context.get_dummy_value()
+
+    return types.none(Address), codegen
 
 
 @intrinsic

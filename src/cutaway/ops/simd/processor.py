@@ -1,14 +1,16 @@
 """Words that speak to the processor itself: atomics for the team, the cycle counter, the floating-point environment.
 
-In and out: int64 values and addresses of int64 words. The x86 floating-point environment is one register, MXCSR.
+In and out: int64 values and addresses of int64 words. The floating-point environment is one register: MXCSR on x86,
+FPCR on aarch64.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
+from cutaway.ops.simd.lowering import MACHINE
 from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm, intrinsic
 
 
@@ -45,10 +47,17 @@ def atomic_store(typing_context: Any, address: Any, n: Any) -> Any:
 
 @intrinsic
 def pause(typing_context: Any) -> Any:
-    """Tell the core that this thread spins."""
+    """Tell the core that this thread spins.
+
+    aarch64 has a hint for that, yield, which most cores pass over; its barrier for instructions takes a while, as pause
+    does.
+    """
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        call_llvm(builder, "llvm.x86.sse2.pause", ir.VoidType())
+        if MACHINE == "aarch64":
+            call_llvm(builder, "llvm.aarch64.isb", ir.VoidType(), ir.Constant(I32, 15))  # "sy": the only kind there is
+        else:
+            call_llvm(builder, "llvm.x86.sse2.pause", ir.VoidType())
         return context.get_dummy_value()
 
     return types.none(), codegen
@@ -56,32 +65,41 @@ def pause(typing_context: Any) -> Any:
 
 @intrinsic
 def cycles(typing_context: Any) -> Any:
-    """The time-stamp counter, which runs at a constant rate on every processor above the floor."""
+    """The time-stamp counter (x86) or the timer's count (aarch64): a constant rate on processors above the floor."""
     return types.int64(), lambda context, b, signature, values: call_llvm(b, "llvm.readcyclecounter", I64)
 
 
-DEFAULT_MXCSR = 0x1F80
+DEFAULT_FLOAT_ENVIRONMENT: Final = {"x86_64": 0x1F80, "aarch64": 0}[MACHINE]
 """Round to nearest even, denormals kept, all exceptions masked: the environment in which the contract of same bits
 holds.
 """
 
 
+def _exchange_mxcsr(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:
+    slot = cgutils.alloca_once(builder, I32)
+    pointer = builder.bitcast(slot, I8.as_pointer())
+    call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), pointer)
+    old = builder.zext(builder.load(slot), I64)
+    builder.store(builder.trunc(state, I32), slot)
+    call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), pointer)
+    return old
+
+
+def _exchange_fpcr(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:
+    old = call_llvm(builder, "llvm.aarch64.get.fpcr", I64)
+    call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), state)
+    return old
+
+
+_EXCHANGE: Final = {"x86_64": _exchange_mxcsr, "aarch64": _exchange_fpcr}[MACHINE]
+
+
 @intrinsic
 def set_float_environment(typing_context: Any, state: Any) -> Any:
-    """Set this thread's MXCSR; returns the old one. Rounding and flush-to-zero change bits, and callers may have set
-    them.
+    """Set this thread's MXCSR or FPCR; returns the old one. Rounding and flush-to-zero change bits, and callers may
+    have set them.
     """
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        slot = cgutils.alloca_once(builder, I32)
-        pointer = builder.bitcast(slot, I8.as_pointer())
-        call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), pointer)
-        old = builder.zext(builder.load(slot), I64)
-        builder.store(builder.trunc(values[0], I32), slot)
-        call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), pointer)
-        return old
-
-    return types.int64(types.int64), codegen
+    return types.int64(types.int64), lambda context, b, signature, values: _EXCHANGE(b, values[0])
 
 
 @intrinsic

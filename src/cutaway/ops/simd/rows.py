@@ -85,6 +85,21 @@ def pick(builder: ir.IRBuilder, vector: ir.Value, lanes: Sequence[int]) -> ir.Va
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
 
 
+def split(builder: ir.IRBuilder, vector: ir.Value, parts: int) -> list[ir.Value]:
+    """The vector's parts of equal length, the lowest lanes first."""
+    lanes = vector.type.count // parts
+    return [pick(builder, vector, range(lanes * part, lanes * (part + 1))) for part in range(parts)]
+
+
+def join(builder: ir.IRBuilder, parts: Sequence[ir.Value]) -> ir.Value:
+    """What ``split`` took apart; the number of parts is a power of two."""
+    while len(parts) > 1:
+        lanes = list(range(2 * parts[0].type.count))
+        both = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+        parts = [builder.shuffle_vector(*pair, both) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
 def call_llvm(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
     """Call an LLVM intrinsic by its name."""
     function_type = ir.FunctionType(result, [argument.type for argument in arguments])

@@ -10,7 +10,13 @@ one input whatever its weights are:  Σ w·x = s · Σ w·a  for each 32 weights
 from typing import Final
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TILE_ROWS, TileFormat, move_half
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TILE_ROWS,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+)
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -54,6 +60,7 @@ def _multiply(name: str, M: int) -> Kernel:
         for _ in range(num_blocks):
             products = zeros(M)
             for _ in range(32):
+                fetch_ahead(tile, TILE_ROWS * size)
                 weights = load(tile) if kind == 0 else load_half(tile) if kind == 1 else load_bfloat(tile)
                 products = fma(weights, to_float(splat_rows_int8(q, q_stride, M)), products)
                 tile += TILE_ROWS * size

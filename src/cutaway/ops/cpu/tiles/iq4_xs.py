@@ -15,6 +15,7 @@ from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
     TileFormat,
+    fetch_ahead,
     move_half,
     move_payload,
     payload_place,
@@ -68,6 +69,7 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks // PARTS):
             d = load_half(tile + D)
             for _ in range(PARTS):
+                fetch_ahead(tile, PART_BYTES)
                 products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
                 products = dot_levels(products, tile, q, q_stride)
                 scaled = mul(to_float(products), splat_rows(scale, block_stride, M))

@@ -15,7 +15,12 @@ import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, low_bit_pairs, next_bit_pairs, pack_bit_pairs
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+)
 from cutaway.ops.cpu.tiles.parts import PARTS
 from cutaway.ops.kernel_cache import Kernel, inlined, kernel
 from cutaway.ops.simd import (
@@ -80,6 +85,7 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks // PARTS):
             d, negative_dmin = load_half(tile + D), mul(load_half(tile + DMIN), splat(np.float32(-1.0)))
             for _ in range(PARTS):
+                fetch_ahead(tile, PART_BYTES)
                 factor = splat_rows(scale, block_stride, M)
                 half_sum = dot_constant(zeros_int(M), 1, q, q_stride)
                 for half in range(2):

@@ -14,7 +14,12 @@ import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, low_bit_pairs, next_bit_pairs, pack_bit_pairs
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+)
 from cutaway.ops.cpu.tiles.nibbles import (
     pack_fifth_bits_of_bytes,
 )
@@ -85,6 +90,7 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks // PARTS):
             d = load_half(tile + D)
             for _ in range(PARTS):
+                fetch_ahead(tile, PART_BYTES)
                 factor = splat_rows(scale, block_stride, M)
                 third = load_uint8(tile + THIRD)
                 offset = dot_constant(zeros_int(M), 4, q, q_stride)  # Σ 4·a over the first half

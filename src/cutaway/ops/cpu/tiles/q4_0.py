@@ -13,6 +13,7 @@ from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
     TileFormat,
+    fetch_ahead,
     move_half,
     move_payload,
     payload_place,
@@ -58,6 +59,7 @@ def _multiply(M: int) -> Kernel:
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
+            fetch_ahead(tile, BYTES)
             products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-8))
             products = dot_nibbles(products, tile, q, q_stride)
             scaled = mul(to_float(products), splat_rows(scale, block_stride, M))

@@ -14,6 +14,7 @@ from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
     TileFormat,
+    fetch_ahead,
     move_half,
     move_payload,
     payload_place,
@@ -58,6 +59,7 @@ def _multiply(M: int) -> Kernel:
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
+            fetch_ahead(tile, BYTES)
             products = dot_five_bits(zeros_int(M), tile, tile + FIFTH, q, q_stride)
             total = fma(load_half(tile + MINIMUM), splat_rows(scaled_sum, block_stride, M), total)
             scaled = mul(to_float(products), splat_rows(scale, block_stride, M))

@@ -12,7 +12,13 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+    payload_place,
+)
 from cutaway.ops.cpu.tiles.nibbles import (
     dot_five_bits,
     fifth_bit_of,
@@ -67,6 +73,7 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks // PARTS):
             d, negative_dmin = load_half(tile + D), mul(load_half(tile + DMIN), splat(np.float32(-1.0)))
             for _ in range(PARTS):
+                fetch_ahead(tile, PART_BYTES)
                 products = dot_five_bits(zeros_int(M), tile, tile + FIFTH, q, q_stride)
                 minimum = mul(negative_dmin, to_float(load_int8(tile + MINIMA)))
                 total = fma(minimum, splat_rows(scaled_sum, block_stride, M), total)

@@ -14,7 +14,13 @@ import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, next_bit_pairs, pack_bit_pairs
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+    payload_place,
+)
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
 from cutaway.ops.cpu.tiles.parts import PARTS, pack_part_nibbles
 from cutaway.ops.kernel_cache import Kernel, inlined, kernel
@@ -80,6 +86,7 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks // PARTS):
             d = load_half(tile + D)
             for _ in range(PARTS):
+                fetch_ahead(tile, PART_BYTES)
                 factor = splat_rows(scale, block_stride, M)
                 offset = dot_constant(zeros_int(M), 32, q, q_stride)  # Σ 32·a over the first half
 

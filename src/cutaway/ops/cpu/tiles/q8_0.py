@@ -11,7 +11,13 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, move_half, payload_place
+from cutaway.ops.cpu.tiles.layout import (
+    ROW_BLOCK,
+    TileFormat,
+    fetch_ahead,
+    move_half,
+    payload_place,
+)
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -56,6 +62,7 @@ def _multiply(M: int) -> Kernel:
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
+            fetch_ahead(tile, BYTES)
             products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
             for group in range(8):
                 products = dot_u8(products, load_uint8(tile + 64 * group), q + 4 * group, q_stride)
