@@ -40,7 +40,7 @@ class CapacityError(CutawayError):
 
 
 class UnsupportedMachineError(CutawayError):
-    """The processor or the platform is not one that kernels exist for: x86-64-v3."""
+    """The processor or the platform is not one that kernels exist for: x86-64-v3, aarch64 with dot products."""
 
     exit_code = 6
 

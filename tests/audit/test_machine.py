@@ -47,6 +47,6 @@ def test_the_report_names_an_empty_cache(tmp_path: Path, monkeypatch: pytest.Mon
     assert report.models == ()
     assert not cache.exists()  # looking creates nothing
     assert report.python == platform.python_version()
-    assert report.lowering == ("avx2" if report.lacking else "avx512")
+    assert (report.lowering == report.best_lowering) == (report.lacking == ())
     assert 1 <= report.threads <= report.affinity <= report.processors
     assert json.loads(json.dumps(report.as_dict()))["libraries"].keys() == {"numba", "llvmlite", "numpy"}

@@ -1,9 +1,12 @@
 """``bench``, ``doctor`` and ``shapes`` from the terminal: text for people, JSON for programs, errors that propagate."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 import typer
@@ -13,6 +16,7 @@ from cutaway.cli.bench import bench
 from cutaway.cli.doctor import doctor
 from cutaway.cli.shapes import shapes
 from cutaway.errors import InvalidRequestError
+from support.fake_llama_cpp import write_fake_llama_cpp
 from support.tiny_llama import TinySizes, write_tiny_llama
 
 
@@ -68,7 +72,12 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_of_bench_as_json(tiny_path: Path) -> None:
     data = json.loads(output(bench, str(tiny_path), "--context", "256", "--prompt", "8", "--json"))
-    assert set(data) == {"model", "limits", "decode", "prefill", "batch", "context"}
+    assert set(data) == {"model", "speed", "limits", "decode", "prefill", "batch", "context"}
+    tests = data["speed"]["tests"]
+    assert [test["name"] for test in tests] == ["pp8", "tg128", "16×tg32"]
+    for test in tests:
+        assert list(test["tokens_per_second"]) == ["Cutaway"]
+        assert len(test["tokens_per_second"]["Cutaway"]) == 5
     assert data["batch"]["context"] == 256
     assert [point["rows"] for point in data["batch"]["points"]] == [1, 2, 4, 8, 16, 32]  # 8,192 positions hold these
     assert [point["context"] for point in data["context"]["points"]] == [1, 64, 128, 256, 300]
@@ -86,7 +95,59 @@ def test_parts_of_bench_as_text(tiny_path: Path) -> None:
     ):
         assert part in text
     assert "Decode:" not in text
-    assert invoke(bench, str(tiny_path), "--only", "speed").exit_code == 2
+    assert "Speed," not in text
+    assert invoke(bench, str(tiny_path), "--only", "colour").exit_code == 2
+
+
+def test_the_speeds_and_the_roofline_as_text(tiny_path: Path, tmp_path: Path) -> None:
+    drawing = tmp_path / "roofline.svg"
+    text = output(bench, str(tiny_path), "--only", "speed", "--only", "ledger", "--prompt", "40", "--svg", str(drawing))
+    for part in ("Speed, tokens a second", "pp40", "tg128", "16×tg32", "Decode:", f"roofline: {drawing}"):
+        assert part in text
+    assert text.index("Speed,") < text.index("Limits of this machine") < text.index("Decode:")
+    circles = [each for each in fromstring(drawing.read_text()).iter() if each.tag.endswith("circle")]
+    assert len(circles) > 2 * 10  # operations of two ledgers
+
+
+def test_llama_cpp_is_measured_in_turn(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stand-in is found by this interpreter, which is the default."""
+    monkeypatch.setenv("PYTHONPATH", str(write_fake_llama_cpp(tmp_path / "site")), prepend=os.pathsep)
+    options = (str(tiny_path), "--only", "speed", "--threads", "1", "--prompt", "8", "--against", "llama.cpp")
+    data = json.loads(output(bench, *options, "--json"))
+    assert data["speed"]["engines"]["llama.cpp"]["llama_cpp_python"] == "0.0.1"
+    for test in data["speed"]["tests"]:
+        assert [len(rates) for rates in test["tokens_per_second"].values()] == [5, 5]
+    text = output(bench, *options, "--peer-python", sys.executable)
+    assert "Cutaway / llama.cpp" in text
+
+
+def test_without_llama_cpp_it_is_said_what_to_install(tiny_path: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "python"  # an interpreter that has no packages
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    options = (str(tiny_path), "--only", "speed", "--against", "llama.cpp", "--peer-python")
+    result = invoke(bench, *options, str(bare))
+    assert isinstance(result.exception, InvalidRequestError)
+    for part in ("No module named 'llama_cpp'", str(bare), "pip install llama-cpp-python", "--peer-python"):
+        assert part in str(result.exception)
+    result = invoke(bench, *options, str(tmp_path / "none"))
+    assert isinstance(result.exception, InvalidRequestError)
+    assert "can't be run" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--only", "ledger", "--against", "llama.cpp"), "add --only speed"),
+        (("--peer-python", "python"), "without --against"),
+        (("--only", "batch", "--svg", "x.svg"), "add --only ledger"),
+        (("--svg", "no/such/folder/x.svg"), "there is no folder no/such/folder"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(tiny_path: Path, options: tuple[str, ...], message: str) -> None:
+    result = invoke(bench, str(tiny_path), *options)
+    assert isinstance(result.exception, InvalidRequestError)
+    assert message in str(result.exception)
 
 
 def test_one_row_at_a_context_longer_than_the_curve_s_pool(tmp_path: Path) -> None:

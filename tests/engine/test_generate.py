@@ -16,6 +16,7 @@ from cutaway.sampling.forbidden import NO_BAD_WORDS
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import NoiseKey, sample_row
+from support.machines import CONTROL_BITS, FLUSH_TO_ZERO
 
 PROMPT = [7, 0, 49, 7, 12]
 
@@ -147,13 +148,11 @@ def test_the_caller_s_floating_point_state_is_left_alone() -> None:
     """A suspended generation must not leave its own rounding and denormals to the caller."""
     tokens = generation(PrefixRunner())
     from cutaway.ops.cpu.threads import _set_float_environment
-    from cutaway.ops.simd.processor import DEFAULT_MXCSR
 
-    flush_to_zero = DEFAULT_MXCSR | 1 << 15
-    before = _set_float_environment(flush_to_zero)
+    before = _set_float_environment(FLUSH_TO_ZERO)
     try:
         next(tokens)
-        assert _set_float_environment(flush_to_zero) & ~0x3F == flush_to_zero & ~0x3F  # but for the sticky flags
+        assert _set_float_environment(FLUSH_TO_ZERO) & CONTROL_BITS == FLUSH_TO_ZERO & CONTROL_BITS
     finally:
         _set_float_environment(before)
 

@@ -17,7 +17,7 @@ from cutaway.hub import cache_root, installed, kernels_dir
 from cutaway.ops.cpu.processors import cgroup_quota, default_threads
 from cutaway.ops.kernel_cache import stamp
 from cutaway.ops.numerics import NUMERICS_VERSION
-from cutaway.ops.simd.lowering import AVX512, LOWERING, processor_features, processor_name
+from cutaway.ops.simd.lowering import LOWERING, MACHINE, lacking, processor_features, processor_name
 
 LIBRARIES = ("numba", "llvmlite", "numpy")
 
@@ -53,7 +53,8 @@ class MachineReport:
     numerics_version: int
     processor: str  # as LLVM names it
     lowering: str
-    lacking: tuple[str, ...]  # features that the next better lowering wants
+    best_lowering: str  # of this machine's kind
+    lacking: tuple[str, ...]  # features that it wants
     processors: int
     affinity: int
     quota: float | None  # processors that the control group allows
@@ -104,7 +105,7 @@ def available_memory(meminfo: str) -> int | None:
 def machine_report() -> MachineReport:
     """Look."""
     meminfo = Path("/proc/meminfo")
-    features = processor_features()
+    best, missing = lacking(MACHINE, processor_features())
     processors = os.cpu_count() or 1
     return MachineReport(
         cutaway=cutaway.__version__,
@@ -114,7 +115,8 @@ def machine_report() -> MachineReport:
         numerics_version=NUMERICS_VERSION,
         processor=processor_name(),
         lowering=LOWERING,
-        lacking=tuple(name for name in AVX512 if name not in features),
+        best_lowering=best,
+        lacking=missing,
         processors=processors,
         affinity=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processors,
         quota=cgroup_quota(),

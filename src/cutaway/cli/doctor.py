@@ -51,7 +51,9 @@ def report_lines(report: "MachineReport") -> list[tuple[str, str]]:
     libraries = ", ".join(f"{name} {number}" for name, number in report.libraries.items())
     quota = "no quota" if report.quota is None else f"a quota of {report.quota:g}"
     available = "" if report.memory_available is None else f", {quantity(report.memory_available, 'B')} available"
-    better = f"; avx512 would need {', '.join(report.lacking)}" if report.lacking else ", the best there is"
+    better = (
+        f"; {report.best_lowering} would need {', '.join(report.lacking)}" if report.lacking else ", the best there is"
+    )
     cache = report.cache
     compiled = sum(cache.kernels.values())
     lines = [
