@@ -23,12 +23,10 @@ from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.ops.simd import LOWERING
 from support.bits import differing
 from support.golden import golden_runs
-from support.machines import avx2_environment, has_avx512
+from support.machines import CONTROL_BITS, FLUSH_TO_ZERO, avx2_environment, has_avx512
 from support.rig import Logits, Pages, Part, Step, chunks, run_schedule
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "numerics.json"
-FLUSH_TO_ZERO = 0x9FC0  # MXCSR with flush to zero and denormals are zero
-CONTROL_BITS = 0xFFC0  # MXCSR without the flags that arithmetic raises
 
 
 @pytest.fixture(scope="module")
