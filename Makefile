@@ -2,6 +2,7 @@
 
 GGUF ?= $(shell .venv/bin/cutaway pull smollm2)
 PEERS ?= peers/bin/python
+PEER_OPTIONS ?=
 MODELS ?= qwen2.5-coder-0.5b-instruct
 
 .PHONY: run test check docs long fuzz models fixtures peers
@@ -41,6 +42,6 @@ fixtures:
 	$(PEERS) tests/oracles/make_reference_fixture.py $(GGUF)
 	$(PEERS) tests/oracles/make_llama_cpp_kl.py $(GGUF)
 
-# Speed beside llama.cpp, round by round.
+# Speed and memory beside other engines, round by round; benchmarks/peers/__init__.py tells which packages PEERS needs.
 peers:
-	.venv/bin/python benchmarks/peers.py $(GGUF) --peer-python $(PEERS)
+	.venv/bin/python benchmarks/peers.py $(GGUF) --peer-python $(PEERS) $(PEER_OPTIONS)
