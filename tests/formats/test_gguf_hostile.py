@@ -346,6 +346,8 @@ def test_rows_whose_length_divides_open(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf([], [tensor(b"w", [256, 14464 // 64 + 1], Q4_K)], bytes(144 * 227)))
     read_everything(path)
+    with open_gguf(path) as file:
+        assert file.tensors["w"].shape == (227, 256)
 
 
 def small_file() -> tuple[bytes, int]:

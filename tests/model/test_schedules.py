@@ -20,7 +20,7 @@ from support.tiny_families import write_case
 
 FAMILIES = ("llama", "gemma2")
 SCHEDULES = 1_000 if os.environ.get("CUTAWAY_LONG_TESTS") == "1" else 30
-LENGTHS = (1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 129, 200)  # around the borders of pages, sub-tiles and tiles
+LENGTHS = (1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 129, 200, 500)  # around the borders of pages, sub-tiles and tiles
 PARTS = (1, 1, 1, 2, 3, 7, 8, 9, 16, 17, 50, 64, 200)
 VOCAB = 100  # ids that every model has
 

@@ -1,6 +1,6 @@
 """IQ4_NL: blocks of 32 weights of 4 bits with a scale d: w = d · level(q), q in 0 … 15 (``levels``).
 
-In the tile, a block is that of Q4_0 (288 bytes for 16 rows, as in the file).
+In the file and in the tile, a block is that of Q4_0, and is packed as it.
 
 With x ≈ s · a (a int8, s the block's scale):  Σ w·x = d · s · (Σ (level + 128)·a - 128 · Σ a).
 """
@@ -14,12 +14,11 @@ from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
     TileFormat,
     fetch_ahead,
-    move_half,
-    move_payload,
     payload_place,
 )
 from cutaway.ops.cpu.tiles.levels import dot_levels, level_of
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
+from cutaway.ops.cpu.tiles.q4_0 import BYTES, SCALE, q4_0_pack_block
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -38,8 +37,6 @@ from cutaway.ops.simd import (
     to_float,
     zeros,
 )
-
-SCALE, BYTES = 256, 288  # offset in a block of the tile, and its size
 
 
 def _multiply(M: int) -> Kernel:
@@ -76,13 +73,6 @@ def _multiply(M: int) -> Kernel:
 
 
 @kernel
-def iq4_nl_pack_block(source: int, lane: int, block: int) -> None:
-    """A row's block of the file into its lane."""
-    move_half(source, block + SCALE + 2 * lane)
-    move_payload(source + 2, block + 4 * lane, 4)
-
-
-@kernel
 def iq4_nl_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
     """out[k] = d · level(q)."""
     for _ in range(num_blocks):
@@ -97,7 +87,7 @@ def iq4_nl_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
 IQ4_NL: Final = TileFormat(
     block_type=BY_NAME["IQ4_NL"],
     block_bytes=BYTES,
-    pack_block=iq4_nl_pack_block,
+    pack_block=q4_0_pack_block,
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=iq4_nl_decode_row,
