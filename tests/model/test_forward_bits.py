@@ -20,10 +20,9 @@ from cutaway.ops.cpu.clock import new_clocks
 from cutaway.ops.cpu.threads import _set_float_environment
 from cutaway.ops.cpu.tiles.q4_1 import BYTES, SCALE
 from cutaway.ops.numerics import NUMERICS_VERSION
-from cutaway.ops.simd import LOWERING
 from support.bits import differing
 from support.golden import golden_runs
-from support.machines import CONTROL_BITS, FLUSH_TO_ZERO, avx2_environment, has_avx512
+from support.machines import CONTROL_BITS, FLUSH_TO_ZERO, lesser_environments
 from support.rig import Logits, Pages, Part, Step, chunks, run_schedule
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "numerics.json"
@@ -178,24 +177,28 @@ def test_one_flipped_bit_of_one_scale_changes_logits(
     )
 
 
-def test_the_bits_are_those_of_this_numerics_version(smollm2_path: Path) -> None:
+@pytest.fixture(scope="module")
+def digests(smollm2_path: Path) -> dict[str, str]:
+    """Of the golden runs in this process."""
+    return golden_runs(smollm2_path)
+
+
+def test_the_bits_are_those_of_this_numerics_version(digests: dict[str, str]) -> None:
     """Where this fails, bits have changed. If that was meant, raise NUMERICS_VERSION and write the new digests with
     support/golden.py; otherwise the change breaks every recorded trace and receipt.
     """
     golden = json.loads(GOLDEN.read_text())
     assert golden["numerics_version"] == NUMERICS_VERSION
-    assert golden_runs(smollm2_path) == golden["sha256"]
+    assert digests == golden["sha256"]
 
 
-@pytest.mark.skipif(
-    not has_avx512(), reason="this processor chooses AVX2 already: the golden digests are the comparison"
-)
-def test_avx512_and_avx2_agree(smollm2_path: Path) -> None:
-    """In a process that has AVX2 at most, down to NumPy: the golden digests, which this process gives too."""
-    assert LOWERING == "avx512"
+@pytest.mark.skipif(not lesser_environments(), reason="this processor has one lowering: the golden digests compare it")
+def test_all_lowerings_of_this_processor_agree(smollm2_path: Path, digests: dict[str, str]) -> None:
+    """In processes that have less and less of its instructions, AVX2 at last, down to NumPy: this process's bits."""
     command = [sys.executable, "-m", "support.golden", str(smollm2_path)]
-    result = subprocess.run(command, env=avx2_environment(), capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    report = json.loads(result.stdout)
-    assert report["lowering"] == "avx2"
-    assert report["sha256"] == golden_runs(smollm2_path)
+    for lowering, environment in lesser_environments().items():
+        result = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr[-3000:]
+        report = json.loads(result.stdout)
+        assert report["lowering"] == lowering
+        assert report["sha256"] == digests

@@ -26,6 +26,7 @@ from support.logprobs import (
     misranked,
     reference_logprobs,
 )
+from support.long import LONG
 from support.model_files import require_model
 from support.shadow import BOUNDS, exceeding, shadow_run
 from support.teams import run
@@ -36,6 +37,7 @@ MOST_DIVERGENCE = 2e-2
 
 SMALL, LARGE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
 ORACLES = {SMALL: "qwen2_reference.npz", LARGE: "qwen2_1.5b_reference.npz"}
+MODELS = [SMALL, pytest.param(LARGE, marks=pytest.mark.skipif(not LONG, reason="takes minutes: CUTAWAY_LONG_TESTS=1"))]
 
 GREATEST_SCORE = 1300.0
 """Of attention, in this model's first layer, whose keys have large biases. A score is rounded to float32, and its
@@ -71,7 +73,7 @@ def exact(qwen2_reference: tuple[ModelConfig, Model], qwen2_prompts: dict[str, l
     return reference_logprobs(*qwen2_reference, qwen2_prompts)
 
 
-@pytest.mark.parametrize("qwen2_gguf", ORACLES, indirect=True, scope="module")
+@pytest.mark.parametrize("qwen2_gguf", MODELS, indirect=True, scope="module")
 def test_reference_is_what_transformers_computes(
     qwen2_gguf: GGUFFile, exact: Logprobs, qwen2_prompts: dict[str, list[int]]
 ) -> None:
@@ -85,7 +87,7 @@ def test_reference_is_what_transformers_computes(
     assert misranked(exact, oracle, qwen2_prompts) == dict.fromkeys(qwen2_prompts, 0)
 
 
-@pytest.mark.parametrize("qwen2_gguf", ORACLES, indirect=True, scope="module")
+@pytest.mark.parametrize("qwen2_gguf", MODELS, indirect=True, scope="module")
 def test_closed_run_is_near_the_reference(
     qwen2: LoadedModel, exact: Logprobs, qwen2_prompts: dict[str, list[int]]
 ) -> None:

@@ -6,10 +6,13 @@ Prints as JSON: how many functions were compiled (not loaded), the results' dige
 import hashlib
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba.core import event
+
+import cutaway
 
 
 class Counter(event.Listener):
@@ -32,7 +35,7 @@ def main() -> None:
         from cutaway.ops.cpu.rows import add_rows
         from cutaway.ops.cpu.team import Team, shared_block
         from cutaway.ops.cpu.tiles import TILE_FORMATS
-        from cutaway.ops.kernel_cache import cache_folder
+        from cutaway.ops.kernel_files import cache_folder
 
         shared = shared_block(1)
         x, y = np.arange(32, dtype=np.float32).reshape(2, 16), np.ones((2, 16), np.float32)
@@ -44,6 +47,7 @@ def main() -> None:
         "sha256": hashlib.sha256(x.tobytes()).hexdigest(),
         "addresses": all(addresses),
         "folder": str(cache_folder()),
+        "package": str(Path(cutaway.__file__).parent),
         "warnings": [str(warning.message) for warning in caught],
     }
     print(json.dumps(report))

@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cutaway
+from cutaway.ops.cpu.team import take
 from support.machines import ROOT, avx2_environment, has_avx512, subprocess_environment
+from support.patience import SECONDS
 
 CHILD = Path(__file__).with_name("compile_in_child.py")
 RIGHT = hashlib.sha256(np.arange(1, 33, dtype=np.float32).tobytes()).hexdigest()
@@ -37,7 +40,7 @@ def start(cache: Path, **options: Any) -> "subprocess.Popen[str]":
 
 
 def finish(child: "subprocess.Popen[str]") -> dict[str, Any]:
-    out, errors = child.communicate(timeout=300)
+    out, errors = child.communicate(timeout=SECONDS)
     assert child.returncode == 0, errors
     report: dict[str, Any] = json.loads(out)
     assert report["sha256"] == RIGHT
@@ -68,6 +71,15 @@ def test_a_second_process_compiles_nothing(filled: Path) -> None:
     assert report["compiled"] == 0
     assert report["warnings"] == []
     assert {path: path.stat().st_mtime_ns for path in files(filled)} == before
+
+
+def test_the_same_code_in_another_folder_compiles_nothing(filled: Path, tmp_path: Path) -> None:
+    """An installation beside a checkout, say."""
+    package = Path(cutaway.__file__).parent
+    shutil.copytree(package, tmp_path / "elsewhere" / "cutaway", ignore=shutil.ignore_patterns("__pycache__"))
+    report = compile_in_child(filled, env={"PYTHONPATH": str(tmp_path / "elsewhere")})
+    assert report["compiled"] == 0
+    assert Path(report["package"]) == tmp_path / "elsewhere" / "cutaway"
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "foreign"])
@@ -159,9 +171,9 @@ def test_folders_long_unused_are_removed(filled: Path) -> None:
 STAMPS = """
 import json, sys
 from pathlib import Path
-from cutaway.ops import kernel_cache
-package = Path(kernel_cache.__file__).parent.parent
-stamp = kernel_cache.stamp.__wrapped__
+from cutaway.ops import kernel_files
+package = Path(kernel_files.__file__).parent.parent
+stamp = kernel_files.stamp.__wrapped__
 before, changed = stamp(), {}
 for source in sorted(package.rglob("*.py")):
     text = source.read_bytes()
@@ -206,3 +218,9 @@ def test_the_stamp_covers_the_processor(tmp_path: Path) -> None:
     ours = stamps_of_a_copy(tmp_path, subprocess_environment())["stamp"]
     assert stamps_of_a_copy(tmp_path, subprocess_environment())["stamp"] == ours
     assert stamps_of_a_copy(tmp_path, avx2_environment())["stamp"] != ours
+
+
+def test_what_compiled_code_alone_calls_says_so() -> None:
+    """Without a way in from Python, a call would jump to address 0."""
+    with pytest.raises(TypeError, match="take is for compiled code alone: call it from a function that is compiled"):
+        take(None, 1)  # type: ignore[arg-type]

@@ -1,35 +1,64 @@
 """Which lowering a machine gets, and the refusal of those below the floor."""
 
+import json
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cutaway.errors import UnsupportedMachineError
-from cutaway.ops.simd.lowering import LOWERINGS, choose_lowering, features_in_use, lacking, processor_features
-from support.machines import compiles_for_aarch64
+from cutaway.ops.simd import lowering
+from cutaway.ops.simd.lowering import (
+    LOWERING,
+    LOWERINGS,
+    MACHINE,
+    choose_lowering,
+    features_in_use,
+    lacking,
+    processor_features,
+)
+from support.machines import compiles_for_aarch64, subprocess_environment
 
-CASES = [(machine, lowering) for machine, lowerings in LOWERINGS.items() for lowering in lowerings]
+HERE = Path(__file__).parent
+
+CASES = [(machine, name) for machine, lowerings in LOWERINGS.items() for name in lowerings]
 NAMES = {"x86_64": ("x86_64", "AMD64"), "aarch64": ("aarch64", "arm64")}
+AMX = LOWERINGS["x86_64"]["amx"]
 FLOORS = {"x86_64": ("avx2", "fma", "f16c"), "aarch64": ("dotprod",)}
 
+on_x86 = pytest.mark.skipif(MACHINE != "x86_64", reason="what a processor has is found in another way on this machine")
 
-@pytest.mark.parametrize(("machine", "lowering"), CASES)
-def test_the_best_lowering_that_the_processor_has(machine: str, lowering: str) -> None:
-    features = frozenset(LOWERINGS[machine][lowering])
+
+@pytest.mark.parametrize(("machine", "best"), CASES)
+def test_the_best_lowering_that_the_processor_has(machine: str, best: str) -> None:
+    features = frozenset(LOWERINGS[machine][best])
     for name in NAMES[machine]:
-        assert choose_lowering(name, features | {"something"}) == lowering
+        assert choose_lowering(name, features | {"something"}) == best
 
 
 @pytest.mark.parametrize(
-    ("machine", "best", "next_best"), [("x86_64", "avx512", "avx2"), ("aarch64", "neon_i8mm", "neon")]
+    ("machine", "better", "next_best"),
+    [("x86_64", "amx", "avx512"), ("x86_64", "avx512", "avx2"), ("aarch64", "neon_i8mm", "neon")],
 )
-def test_the_best_needs_all_of_its_parts(machine: str, best: str, next_best: str) -> None:
-    floor, all_of_them = set(FLOORS[machine]), set(LOWERINGS[machine][best])
-    assert lacking(machine, frozenset(all_of_them)) == (best, ())
-    for missing in all_of_them - floor:
+def test_a_lowering_needs_all_of_its_parts(machine: str, better: str, next_best: str) -> None:
+    """What the next best has, too, is a matter of that one."""
+    best, wanted = next(iter(LOWERINGS[machine].items()))
+    all_of_them, enough = set(LOWERINGS[machine][better]), set(LOWERINGS[machine][next_best])
+    assert enough < all_of_them
+    for missing in all_of_them - enough:
         features = frozenset(all_of_them - {missing})
         assert choose_lowering(machine, features) == next_best
-        assert lacking(machine, features) == (best, (missing,))
+        assert lacking(machine, features) == (best, tuple(name for name in wanted if name not in features))
+    assert lacking(machine, frozenset(wanted)) == (best, ())
+
+
+@pytest.mark.parametrize("missing", sorted(set(LOWERINGS["x86_64"]["avx512"]) - set(FLOORS["x86_64"])))
+def test_matrix_registers_without_all_of_avx512_are_not_used(missing: str) -> None:
+    assert choose_lowering("x86_64", frozenset(LOWERINGS["x86_64"]["amx"]) - {missing}) == "avx2"
 
 
 @pytest.mark.parametrize("machine", FLOORS)
@@ -59,6 +88,85 @@ def test_another_machine_is_refused_by_name() -> None:
 def test_an_override_names_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.config.CPU_FEATURES", "+avx2,-avx512f,+fma")
     assert processor_features() == {"avx2", "fma"}
+
+
+class System:
+    """The C library of a system that answers a request for AMX's registers with ``result``, and is asked so often."""
+
+    def __init__(self, result: int) -> None:
+        self.result, self.asked = result, 0
+
+    def __call__(self, name: None) -> "System":
+        return self
+
+    def syscall(self, number: int, code: int, feature: int) -> int:
+        assert (number, code, feature) == (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+        self.asked += 1
+        return self.result
+
+
+@pytest.fixture
+def unasked() -> Iterator[None]:
+    """A process that hasn't asked for room for AMX's registers yet."""
+    lowering._ask_for_matrices.cache_clear()
+    yield
+    lowering._ask_for_matrices.cache_clear()
+
+
+@on_x86
+@pytest.mark.usefixtures("unasked")
+@pytest.mark.parametrize(
+    ("system", "result", "expected"), [("Linux", 0, "amx"), ("Linux", -1, "avx512"), ("Darwin", 0, "avx512")]
+)
+def test_matrix_registers_need_the_system_s_permission(
+    monkeypatch: pytest.MonkeyPatch, system: str, result: int, expected: str
+) -> None:
+    """Asked for once. The names of the others of AMX's instructions go, too: what isn't there must not differ."""
+    library = System(result)
+    monkeypatch.setattr("numba.config.CPU_FEATURES", ",".join(f"+{name}" for name in (*AMX, "amx-bf16", "amx-fp16")))
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("ctypes.CDLL", library)
+    found = processor_features(), processor_features()
+    assert found[0] == found[1]
+    assert choose_lowering("x86_64", found[0]) == expected
+    assert any(name.startswith("amx") for name in found[0]) == (expected == "amx")
+    assert library.asked == (system == "Linux")
+
+
+@on_x86
+@pytest.mark.usefixtures("unasked")
+@pytest.mark.parametrize(
+    "override", ["+avx2,+fma,+f16c", f"-amx-tile,-amx-int8,+{',+'.join(LOWERINGS['x86_64']['avx512'])}"]
+)
+def test_what_is_not_wanted_is_not_asked_for(monkeypatch: pytest.MonkeyPatch, override: str) -> None:
+    library = System(0)
+    monkeypatch.setattr("numba.config.CPU_FEATURES", override)
+    monkeypatch.setattr("ctypes.CDLL", library)
+    assert choose_lowering("x86_64", processor_features()) in ("avx2", "avx512")
+    assert library.asked == 0
+
+
+@pytest.mark.skipif(
+    LOWERING != "amx",
+    reason="this needs AMX (Intel, since Sapphire Rapids) and the system's permission: see cutaway doctor",
+)
+def test_a_process_asks_before_its_first_kernel_and_lives_with_a_refusal() -> None:
+    """In processes of their own, since a permission can't be given back: what the system says at every step."""
+    command = [sys.executable, str(HERE / "ask_in_child.py")]
+    done = subprocess.run(command, env=subprocess_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {
+        "before": False,
+        "after": True,
+        "older thread": "right",
+        "fork": [True, "right"],
+        "another program": False,
+        "not opened": -signal.SIGILL,
+        "closed": -signal.SIGILL,
+        "refused with EPERM": "avx512",
+        "refused with ENOSYS": "avx512",
+        "a small stack for signals": "avx512",
+    }
 
 
 @pytest.mark.skipif(

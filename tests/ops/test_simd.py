@@ -191,6 +191,20 @@ def test_words_act_on_every_row_and_repeat_a_single_one() -> None:
     assert not out[:, LANES:].any(), "a store wrote past its 16 lanes"
 
 
+def test_rows_of_integers_are_loaded() -> None:
+    """Values that are no float32, at a stride that is no multiple of a vector."""
+
+    @numba.njit
+    def run(rows: int, stride: int, out: int) -> None:
+        three = simd.load_rows_int(rows, stride, 3)
+        simd.store_rows(out, 64, simd.bits_as_float(simd.add_int(three, simd.splat_int(1))))
+
+    source = np.random.default_rng(10).integers(-(2**31), 2**31 - 1, (3, 19)).astype(I32)
+    out = np.zeros((3, LANES), I32)
+    run(source.ctypes.data, source.strides[0], out.ctypes.data)
+    assert np.array_equal(out, source[:, :LANES] + 1)
+
+
 # Words that cross lanes
 
 
@@ -383,6 +397,7 @@ def test_nibbles_of_every_byte() -> None:
 BYTE_WORDS: dict[str, Callable[..., Any]] = {
     "and_bytes": np.bitwise_and,
     "or_bytes": np.bitwise_or,
+    "sub_bytes": np.subtract,
     "shift_left_bytes": lambda x, y: x << (y % 8),
     "shift_right_bytes": lambda x, y: x >> (y % 8),
 }
@@ -407,6 +422,19 @@ def test_words_of_bytes(name: str) -> None:
             out = np.zeros((4, LANES), I32)
             run(x.ctypes.data, y, ones.ctypes.data, out.ctypes.data)
             assert np.array_equal(out.T.ravel(), BYTE_WORDS[name](x, U8(y)))
+
+
+def test_a_vector_of_bytes_is_stored() -> None:
+    """All 64 of them and none behind, at an address that is a multiple of nothing."""
+
+    @numba.njit
+    def run(source: int, out: int) -> None:
+        simd.store_uint8(out, simd.load_uint8(source))
+
+    source = np.random.default_rng(9).permutation(256).astype(U8)
+    out = np.full(77, 99, U8)
+    run(source.ctypes.data + 13, out.ctypes.data + 7)
+    assert out.tolist() == [99] * 7 + source[13:77].tolist() + [99] * 6
 
 
 def test_bytes_are_looked_up() -> None:

@@ -104,7 +104,7 @@ def words() -> dict[str, Callable[..., None]]:
         found[name] = lanewise(getattr(simd, name), 2, *ints)
     for name in ("shift_left", "shift_right"):
         found[name] = lanewise(getattr(simd, name), 2, *ints)
-    for name in ("and_bytes", "or_bytes", "shift_left_bytes", "shift_right_bytes"):
+    for name in ("and_bytes", "or_bytes", "sub_bytes", "shift_left_bytes", "shift_right_bytes"):
         found[name] = of_bytes(getattr(simd, name))
     for name in ("dot_u7", "dot_u8"):
         found[name] = dot(getattr(simd, name))

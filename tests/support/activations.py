@@ -8,17 +8,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.ops.cpu.arrays import Activation
+from cutaway.ops.cpu.arrays import ROW_GROUP, Activation
+
+
+def by_row(grouped: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy [16 A, K/32] of what an activation keeps for each block, [A, K/32, 16]."""
+    groups, blocks, rows = grouped.shape
+    return grouped.transpose(0, 2, 1).reshape(groups * rows, blocks)
+
+
+def _put(grouped: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+    """Write rows [T, blocks] into [A, K/32, 16], with loops: apart from ``by_row``."""
+    for t, row in enumerate(rows):
+        grouped[t // ROW_GROUP, : len(row), t % ROW_GROUP] = row
 
 
 def empty_activation(rows: int, columns: int) -> Activation:
     """Buffers filled with what must not be read."""
-    blocks = columns // 32
+    blocks = (-(-rows // ROW_GROUP), columns // 32, ROW_GROUP)
     return Activation(
         q=np.full((rows, columns), 99, np.int8),
-        scale=np.full((rows, blocks), np.nan, np.float32),
-        block_sum=np.full((rows, blocks), 1 << 30, np.int32),
-        scaled_sum=np.full((rows, blocks), np.nan, np.float32),
+        scale=np.full(blocks, np.nan, np.float32),
+        block_sum=np.full(blocks, 1 << 30, np.int32),
+        scaled_sum=np.full(blocks, np.nan, np.float32),
     )
 
 
@@ -31,13 +43,14 @@ def quantized(x: npt.NDArray[np.float32], spare_rows: int = 1, spare_columns: in
     divisor = np.where(scale == 0, 1, scale)[..., None]
     q = np.clip(np.rint(blocks / divisor), -127, 127).astype(np.int8)
     activation.q[:T, :K] = q.reshape(T, K)
-    activation.scale[:T, : K // 32] = scale
-    activation.block_sum[:T, : K // 32] = q.sum(axis=2, dtype=np.int32)
-    activation.scaled_sum[:T, : K // 32] = scale * q.sum(axis=2, dtype=np.int32).astype(np.float32)
+    total = q.sum(axis=2, dtype=np.int32)
+    _put(activation.scale, scale)
+    _put(activation.block_sum, total)
+    _put(activation.scaled_sum, scale * total.astype(np.float32))
     return activation
 
 
 def values(activation: Activation, T: int, K: int) -> npt.NDArray[np.float64]:
     """scale · q [T, K] in float64."""
     q: npt.NDArray[Any] = activation.q[:T, :K].astype(np.float64)
-    return q * np.repeat(activation.scale[:T, : K // 32].astype(np.float64), 32, axis=1)
+    return q * np.repeat(by_row(activation.scale)[:T, : K // 32].astype(np.float64), 32, axis=1)

@@ -1,6 +1,6 @@
 """Environments for subprocesses that behave as another processor would.
 
-In: nothing but this machine. Out: environment variables for a process whose kernels use AVX2 at most.
+In: nothing but this machine. Out: environment variables for a process whose kernels use AVX2, or AVX-512, at most.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from cutaway.ops.simd.lowering import MACHINE
+from cutaway.ops.simd.lowering import LOWERING, LOWERINGS, MACHINE
 from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
 
 X86_64_V3 = """
@@ -58,6 +58,24 @@ def avx2_environment() -> dict[str, str]:
         "NUMBA_CPU_FEATURES": features,
         "NPY_DISABLE_CPU_FEATURES": " ".join(group for group in NUMPY_BEYOND.split() if group in _numpy_groups()),
     }
+
+
+def avx512_environment() -> dict[str, str]:
+    """This process's environment, where the processor has no matrix registers."""
+    features = ",".join(
+        ("+" if there and not name.startswith("amx-") else "-") + name
+        for name, there in llvm.get_host_cpu_features().items()
+        if name != "64bit-mode"
+    )
+    return {**subprocess_environment(), "NUMBA_CPU_FEATURES": features}
+
+
+def lesser_environments() -> dict[str, dict[str, str]]:
+    """Lowering → environment of a process that chooses it, for all that this processor has below this process's."""
+    environments = {"avx512": avx512_environment, "avx2": avx2_environment}
+    names = list(LOWERINGS[MACHINE])
+    below = names[names.index(LOWERING) + 1 :] if MACHINE == "x86_64" else []
+    return {name: environments[name]() for name in below}
 
 
 def subprocess_environment() -> dict[str, str]:

@@ -97,8 +97,7 @@ def tile(name: str, raw: npt.NDArray[np.uint8], columns: int, bias: npt.NDArray[
     padded = np.zeros(tiles.shape[0] * TILE_ROWS, np.float32)
     padded[:rows] = bias
     record = np.zeros(1, WEIGHT)
-    kernels = (layout.multiply_one.address, layout.multiply_many.address, layout.decode_row.address)
-    record[0] = (tiles.ctypes.data, padded.ctypes.data, *kernels, rows, columns, tiles.shape[1])
+    record[0] = layout.record(tiles.ctypes.data, padded.ctypes.data, rows, columns)
     with np.errstate(invalid="ignore"):  # scales may be infinite or NaN
         values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[name]).astype(np.float32)
     return TiledMatrix(raw, values, bias, tiles, record, (tiles, padded))

@@ -11,6 +11,7 @@ import numpy as np
 from cutaway.model.shapes import Limits
 from cutaway.ops.cpu.arrays import Batch, Ints
 from cutaway.ops.cpu.attention import RUN_LENGTH
+from cutaway.ops.cpu.batch_rules import broken_rule
 
 NO_PAGE: Final = -1  # in a block table, behind a sequence's last page
 
@@ -73,41 +74,21 @@ def check_batch(batch: Batch, limits: Limits, vocab_size: int, num_pages: int, p
     The forward checks nothing. Every token needs an id of the vocabulary and a position within the context, every
     page up to it must be one of the pool's, and the runs must cover the tokens in order.
     """
-    T = len(batch.tokens)
-    first, count = batch.runs[:, 0], batch.runs[:, 1]
-    within_run = np.ones(T, bool)
-    if T and first.size and first.min() >= 0 and first.max() < T:
-        within_run[first] = False
-    pages = batch.block_tables
-    # For each sequence, how many pages from the first on are the pool's.
-    known = np.logical_and.accumulate((pages >= 0) & (pages < num_pages), axis=1).sum(axis=1)
-    rules = {
-        f"1 to {limits.max_tokens} tokens": 1 <= T <= limits.max_tokens,
-        "a position and a sequence for each token": len(batch.positions) == T == len(batch.sequences),
-        f"at most {limits.max_outputs} rows of logits": len(batch.output_rows) <= limits.max_outputs,
-        "rows of logits among the tokens": _all_within(batch.output_rows, T),
-        f"ids below {vocab_size}": _all_within(batch.tokens, vocab_size),
-        f"positions below {limits.context}": _all_within(batch.positions, limits.context),
-        "sequences among the block tables": _all_within(batch.sequences, len(pages)),
-        f"runs of 1 to {RUN_LENGTH} tokens": _all_within(count - 1, RUN_LENGTH),
-        "runs that cover the tokens in order": np.array_equal(np.append(first, T), np.append(0, np.cumsum(count))),
-    }
-    if all(rules.values()):
-        rules = {
-            f"pages below {num_pages} up to each token's position": bool(
-                (batch.positions // page_length < known[batch.sequences]).all()
-            ),
-            "runs of consecutive positions of one sequence, within a multiple of the run's length": bool(
-                (np.diff(batch.positions)[within_run[1:]] == 1).all()
-                and (np.diff(batch.sequences)[within_run[1:]] == 0).all()
-                and (batch.positions[first] % RUN_LENGTH + count <= RUN_LENGTH).all()
-            ),
-        }
-    for rule, holds in rules.items():
-        if not holds:
-            raise ValueError(f"the batch breaks a rule of the forward: {rule}. Build it with make_batch.")
-
-
-def _all_within(numbers: Ints, end: int) -> bool:
-    """Whether all are in 0 … end - 1."""
-    return numbers.size == 0 or bool(numbers.min() >= 0 and numbers.max() < end)
+    max_tokens, max_outputs, context = limits.max_tokens, limits.max_outputs, limits.context
+    broken = broken_rule(batch, max_tokens, max_outputs, context, vocab_size, num_pages, page_length)
+    if broken < 0:
+        return
+    rules = (
+        f"1 to {max_tokens} tokens",
+        "a position and a sequence for each token",
+        f"at most {max_outputs} rows of logits",
+        "rows of logits among the tokens",
+        f"ids below {vocab_size}",
+        f"positions below {context}",
+        "sequences among the block tables",
+        f"runs of 1 to {RUN_LENGTH} tokens",
+        "runs that cover the tokens in order",
+        f"pages below {num_pages} up to each token's position",
+        "runs of consecutive positions of one sequence, within a multiple of the run's length",
+    )
+    raise ValueError(f"the batch breaks a rule of the forward: {rules[broken]}. Build it with make_batch.")

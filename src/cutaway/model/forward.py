@@ -36,7 +36,7 @@ from cutaway.ops.cpu.clock import embed_timed
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.tap import clock_tap
 from cutaway.ops.cpu.team import Team
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import root_jit
 
 
 def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace) -> None:
@@ -65,7 +65,7 @@ def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace
         tap(team, "attention_norm", layer, h)
         quantize_rows(team, h, work.activation)
         tap(team, "attention_input", layer, work.activation.q)
-        matmul(team, weights[0:3], work.activation, qkv)
+        matmul(team, weights[0:3], work.activation, work.panels, qkv)
         tap(team, "qkv", layer, qkv)
         head_norm(team, qkv, model.query_norm[layer], model.key_norm[layer], H, Hkv, Dh)
         tap(team, "head_norm", layer, qkv)
@@ -78,7 +78,7 @@ def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace
         tap(team, "attention", layer, attended)
         quantize_rows(team, attended, work.activation)
         tap(team, "attention_output_input", layer, work.activation.q)
-        matmul(team, weights[3:4], work.activation, h)
+        matmul(team, weights[3:4], work.activation, work.panels, h)
         tap(team, "attention_output", layer, h)
         norm(team, h, model.attention_post_norm[layer], h)
         tap(team, "attention_post_norm", layer, h)
@@ -89,13 +89,13 @@ def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace
         tap(team, "ffn_norm", layer, h)
         quantize_rows(team, h, work.activation)
         tap(team, "ffn_input", layer, work.activation.q)
-        matmul(team, weights[4:6], work.activation, gate_up)
+        matmul(team, weights[4:6], work.activation, work.panels, gate_up)
         tap(team, "gate_up", layer, gate_up)
         activate(team, gate_up, model.activation, gated)
         tap(team, "activate", layer, gated)
         quantize_rows(team, gated, work.activation)
         tap(team, "down_input", layer, work.activation.q)
-        matmul(team, weights[6:7], work.activation, h)
+        matmul(team, weights[6:7], work.activation, work.panels, h)
         tap(team, "down", layer, h)
         norm(team, h, model.ffn_post_norm[layer], h)
         tap(team, "ffn_post_norm", layer, h)
@@ -107,7 +107,7 @@ def forward(team: Team, model: Model, batch: Batch, kv: KVCache, work: Workspace
     tap(team, "output_norm", -1, normed)
     quantize_rows(team, normed, work.activation)
     tap(team, "head_input", -1, work.activation.q)
-    matmul(team, model.head, work.activation, logits)
+    matmul(team, model.head, work.activation, work.panels, logits)
     tap(team, "logits", -1, logits)
     softcap(team, logits, model.logits_cap)
     tap(team, "logits_softcap", -1, logits)
@@ -121,5 +121,5 @@ def rebind(table: Mapping[str, Any], name: str = "forward_open") -> Callable[[An
     return function
 
 
-forward_compiled = jit(forward)
-forward_timed = jit(rebind({"tap": clock_tap, "embed": embed_timed}, "forward_timed"))
+forward_compiled = root_jit(forward)
+forward_timed = root_jit(rebind({"tap": clock_tap, "embed": embed_timed}, "forward_timed"))

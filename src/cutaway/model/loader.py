@@ -136,11 +136,12 @@ def vectors_of(source: ModelSource, config: ModelConfig) -> list[str]:
 
 
 def _fill(layout: TileFormat, tensor: Tensor, tiles: Any, first: int) -> None:
-    """Repack as many of the matrix's rows as the tiles hold, from the first on. Rows out of order are in memory twice
-    for so long.
+    """Repack as many of the matrix's rows as the tiles hold, from the first on, and give their pages back. Rows out of
+    order are in memory twice for so long.
     """
     end = min(tensor.shape[0], first + len(tiles) * TILE_ROWS)
     repack(layout, tensor.rows(first, end), tiles)
+    tensor.drop_pages(first, end)
 
 
 def load_model(source: ModelSource, threads: int) -> LoadedModel:
@@ -174,17 +175,9 @@ def load_model(source: ModelSource, threads: int) -> LoadedModel:
         tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
         bias = biases.get(name)
         weights[name] = np.zeros((), WEIGHT)
-        weights[name][()] = (
-            int(tiles.ctypes.data),
-            # Zeros behind a bias are for the rows of a last, partial tile.
-            zeros if bias is None else place(bias, 4 * (len(bias) + TILE_ROWS)),
-            layout.multiply_one.address,
-            layout.multiply_many.address,
-            layout.decode_row.address,
-            rows,
-            columns,
-            tiles.shape[1],
-        )
+        # Zeros behind a bias are for the rows of a last, partial tile.
+        behind = zeros if bias is None else place(bias, 4 * (len(bias) + TILE_ROWS))
+        weights[name][()] = layout.record(int(tiles.ctypes.data), behind, rows, columns)
         jobs += [
             (name, (layout, tensor, tiles[first : first + TILES_A_JOB], first * TILE_ROWS))
             for first in range(0, tiles.shape[0], TILES_A_JOB)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutaway.ops.cpu.arrays import Activation, AttentionScratch, Doubles, Floats, Ints
+from cutaway.ops.cpu.arrays import Activation, AttentionScratch, Bytes, Doubles, Floats, Ints
 
 
 class Model(NamedTuple):
@@ -54,6 +54,7 @@ class Workspace(NamedTuple):
     h: Floats  # [T, D] what a block reads from it or adds to it
     angles: Floats  # [T, G R]
     activation: Activation  # [T, K] quantised input of the next matmul
+    panels: Bytes  # [n, W] each thread's room for matrix products
     qkv: Floats  # [T, (H + 2 Hkv) Dh]
     attended: Floats  # [T, H Dh]
     gate_up: Floats  # [T, 2 F], or [T, F] without a gate

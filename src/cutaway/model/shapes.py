@@ -13,9 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cutaway.model.config import ModelConfig
+from cutaway.ops.cpu.arrays import ROW_GROUP
 from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
+from cutaway.ops.cpu.tiles.panel import PANEL_ROWS, room_bytes
 
 DIMENSIONS: Final[Mapping[str, str]] = {
     "T": "tokens of a step, all sequences together (at most)",
@@ -39,6 +41,7 @@ DIMENSIONS: Final[Mapping[str, str]] = {
     "Q": f"rows of an attention item: {RUN_LENGTH} queries × H/Hkv heads, padded to the kernels' block",
     "J": f"partials on attention's stack: a tree over C/{TILE} tiles is so deep",
     "E": "floats of a partial: Dh + 32",
+    "W": "bytes in which a thread expands weights for products with matrix registers; 0 without these",
 }
 
 
@@ -85,6 +88,8 @@ def evaluate(entry: str, dimensions: Mapping[str, int]) -> int:
 
 
 QKV_WIDTH: Final = "H·Dh+2·Hkv·Dh"
+INPUT_ROWS: Final = f"T+{PANEL_ROWS - 1}"  # panels read whole blocks of rows
+ROW_GROUPS: Final = f"T/{ROW_GROUP}+2"  # enough for a last block of rows that is not full
 
 WEIGHTS: Final = (
     Row("token_embd.weight", ("V", "D"), "blocks", "embedding: a row for each token"),
@@ -174,10 +179,11 @@ BUFFERS: Final = (
     Row("x", ("T", "D"), "float32", "the residual stream"),
     Row("h", ("T", "D"), "float32", "a block's input (normed) and its output"),
     Row("angles", ("T", "G·R"), "float32", "cosine and sine of each pair's angle, by each table"),
-    Row("activation.q", ("T", "K"), "int8", "quantised input of a matrix product"),
-    Row("activation.scale", ("T", "K/32"), "float32", "its scale for each block of 32"),
-    Row("activation.block_sum", ("T", "K/32"), "int32", "its sum over each block"),
-    Row("activation.scaled_sum", ("T", "K/32"), "float32", "scale · sum"),
+    Row("activation.q", (INPUT_ROWS, "K"), "int8", "quantised input of a matrix product"),
+    Row("activation.scale", (ROW_GROUPS, "K/32", str(ROW_GROUP)), "float32", "its scale for each block of 32"),
+    Row("activation.block_sum", (ROW_GROUPS, "K/32", str(ROW_GROUP)), "int32", "its sum over each block"),
+    Row("activation.scaled_sum", (ROW_GROUPS, "K/32", str(ROW_GROUP)), "float32", "scale · sum"),
+    Row("panels", ("n", "W"), "int8", "matrix products: weights expanded, products to be scaled"),
     Row("qkv", ("T", QKV_WIDTH), "float32", "queries, keys, values side by side"),
     Row("attended", ("T", "H·Dh"), "float32", "attention's result, before its output matrix"),
     Row("gate_up", ("T", "U"), "float32", "gate and up side by side"),
@@ -193,21 +199,21 @@ BUFFERS: Final = (
 
 LAYER_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "attention_norm": ("T", "D"),
-    "attention_input": ("T", "K"),
+    "attention_input": (INPUT_ROWS, "K"),
     "qkv": ("T", QKV_WIDTH),
     "head_norm": ("T", QKV_WIDTH),
     "rope": ("T", QKV_WIDTH),
     "kv_write": ("T", QKV_WIDTH),
     "attention": ("T", "H·Dh"),
-    "attention_output_input": ("T", "K"),
+    "attention_output_input": (INPUT_ROWS, "K"),
     "attention_output": ("T", "D"),
     "attention_post_norm": ("T", "D"),
     "attention_residual": ("T", "D"),
     "ffn_norm": ("T", "D"),
-    "ffn_input": ("T", "K"),
+    "ffn_input": (INPUT_ROWS, "K"),
     "gate_up": ("T", "U"),
     "activate": ("T", "F"),
-    "down_input": ("T", "K"),
+    "down_input": (INPUT_ROWS, "K"),
     "down": ("T", "D"),
     "ffn_post_norm": ("T", "D"),
     "ffn_residual": ("T", "D"),
@@ -220,7 +226,7 @@ STEP_TAPS: Final[Mapping[str, tuple[str, ...]]] = {
     "rope_angles": ("T", "G·R"),
     "take_rows": ("O", "D"),
     "output_norm": ("O", "D"),
-    "head_input": ("T", "K"),
+    "head_input": (INPUT_ROWS, "K"),
     "logits": ("O", "Vt"),
     "logits_softcap": ("O", "Vt"),
 }
@@ -248,6 +254,7 @@ def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
     """The value of every named dimension."""
     group = config.num_heads // config.num_kv_heads
     tiles = -(-limits.context // TILE)
+    widest = max(config.width, config.num_heads * config.head_dim, config.ffn_width)
     return {
         "T": limits.max_tokens,
         "O": limits.max_outputs,
@@ -266,8 +273,9 @@ def dimensions(config: ModelConfig, limits: Limits) -> dict[str, int]:
         "U": (1 + config.gated) * config.ffn_width,
         "V": config.vocab_size,
         "Vt": -(-config.vocab_size // TILE_ROWS) * TILE_ROWS,
-        "K": max(config.width, config.num_heads * config.head_dim, config.ffn_width),
+        "K": widest,
         "Q": padded_rows(RUN_LENGTH * group),
         "J": tiles.bit_length() + 1,
         "E": config.head_dim + PARTIAL_EXTRA,
+        "W": room_bytes(widest),
     }

@@ -1,114 +1,38 @@
-"""The decorators that compile kernels, and the cache on disk that keeps what they compiled.
+"""The decorators that compile kernels: Numba's compiler, with a cache of our own on disk (``kernel_files``).
 
-In: Python functions. Out: ``jit`` gives a function that runs without the GIL; ``kernel_address`` gives the address of
-a C function. Compiled code is kept in the user's cache folder, one file a signature, written under another name and
-then renamed, so that several processes may compile at once. The folder's name is a stamp over all that the code
-depends on.
+In: Python functions. Out: ``jit``, ``root_jit`` and ``inner_jit`` give functions that run without the GIL, ``kernel`` a
+``Kernel`` that is called by its address, and ``inlined`` a helper that becomes part of these.
 """
 
-import atexit
-import contextlib
-import errno
 import functools
 import hashlib
 import inspect
-import os
-import pickle
-import re
-import shutil
-import sys
-import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-import llvmlite
+import llvmlite.binding as llvm
 import numba
-import numpy
-from numba.core import serialize, types
+from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.ccallback import CFunc
+from numba.core.compiler import Compiler, CompilerBase
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
 
-from cutaway.hub.paths import kernels_dir
-from cutaway.ops.simd.lowering import LOWERING, processor_features, processor_name
+from cutaway.ops.kernel_files import KernelFiles, cache_folder, stamp
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
-"""The package's sources that end up in compiled code."""
-
-STAMP_DIGITS: Final = 20
-STALE_AFTER_DAYS: Final = 30
-
-
-@functools.cache
-def stamp() -> str:
-    """A digest of everything that compiled code depends on: kernel sources, vocabulary, versions, processor."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parent.parent
-    for pattern in COMPILED_SOURCES:
-        for source in sorted(package.glob(pattern)):
-            digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
-    versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
-    config: Any = numba.config
-    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE)
-    digest.update(repr((versions, settings, LOWERING, processor_name(), sorted(processor_features()))).encode())
-    return digest.hexdigest()[:STAMP_DIGITS]
-
-
-@functools.cache
-def cache_folder() -> Path:
-    """The folder for this stamp, made if need be; a temporary one, with a warning, where the user's cache can't be
-    written.
-    """
-    folder = kernels_dir() / stamp()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:  # what lies in it will be executed
-            raise PermissionError(errno.EPERM, "others may write it")
-        # The folder's date says when it was last used; the ones long unused are removed.
-        os.utime(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        if folder.is_dir() and error.errno != errno.EPERM:
-            return folder  # readable, and perhaps full: what it lacks is compiled again by each process
-        warnings.warn(
-            f"compiled kernels can't be kept in {folder} ({error.strerror}); they will be compiled again next time. "
-            "Set CUTAWAY_CACHE to a folder that can be written.",
-            stacklevel=2,
-        )
-        temporary = Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
-        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return temporary
-    _remove_stale(folder.parent)
-    return folder
-
-
-def _remove_stale(kernels: Path) -> None:
-    """Remove the folders of stamps that were not used for long: nothing but kernels, in folders that we named."""
-    with contextlib.suppress(OSError):  # another process may be doing the same
-        for folder in kernels.iterdir():
-            ours = re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink()
-            if ours and time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
-                for kernel_file in folder.glob("*.nbc"):
-                    kernel_file.unlink()
-                folder.rmdir()
-
-
-def cache_is_shared() -> bool:
-    """Whether other processes find what this one compiles."""
-    return cache_folder().parent == kernels_dir()
+PARTS_LEVEL: Final = 1  # of LLVM's passes, 0 … 3
 
 
 class _Locator:
     """Numba's name for what knows where a function's compiled code lies."""
 
     def __init__(self, function: Callable[..., Any], source: str) -> None:
-        self._disambiguator = hashlib.sha256(f"{source}:{function.__qualname__}".encode()).hexdigest()[:12]
+        # By its module, not by its file: an installation in another folder has the same code under the same stamp.
+        place = f"{function.__module__}:{function.__qualname__}"
+        self._disambiguator = hashlib.sha256(place.encode()).hexdigest()[:12]
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], source: str) -> "_Locator":
@@ -128,42 +52,22 @@ class _Locator:
 
 
 class _KernelCacheImpl(CompileResultCacheImpl):
+    """Numba's cache of compiled functions, in our folder."""
+
     _locator_classes: Any = (_Locator,)
 
 
-class _KernelFiles:
-    """One file for each signature: a SHA-256, then what it is the digest of.
-
-    Numba's own index file can mix up two signatures when two processes write at once; a damaged file would run.
+class _RootCacheImpl(_KernelCacheImpl):
+    """Of functions that no other one is made of. Numba keeps LLVM's code beside the machine's, to link it into callers;
+    without callers, the names that it defines are enough, and a start reads a third less.
     """
 
-    def __init__(self, folder: str, base: str) -> None:
-        self._folder, self._base = Path(folder), base
-
-    def path(self, key: Any) -> Path:
-        """Where the code for this key lies, if it does."""
-        return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
-
-    def load(self, key: Any) -> Any:
-        """What was saved under the key, or None: a missing or damaged file is compiled anew and replaced."""
-        try:
-            content = self.path(key).read_bytes()
-        except OSError:
-            return None
-        digest, data = content[:32], content[32:]
-        return pickle.loads(data) if hashlib.sha256(data).digest() == digest else None
-
-    def save(self, key: Any, data: Any) -> None:
-        """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
-        path = self.path(key)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        serialized: bytes = serialize.dumps(data)  # type: ignore[no-untyped-call]
-        try:
-            temporary.write_bytes(hashlib.sha256(serialized).digest() + serialized)
-            temporary.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+    def reduce(self, data: Any) -> Any:
+        """What is written: as Numba's own, with empty functions in place of the code to be linked."""
+        (name, kind, (machine_code, _)), *others = super().reduce(data)  # type: ignore[no-untyped-call]
+        names = [function.name for function in data.library.get_defined_functions()]
+        stubs = "\n".join(f'define void @"{name}"() {{ ret void }}' for name in names)
+        return ((name, kind, (machine_code, llvm.parse_assembly(stubs).as_bitcode())), *others)
 
 
 class KernelCache(FunctionCache):
@@ -173,14 +77,90 @@ class KernelCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        files: Any = _KernelFiles(self._cache_path, self._impl.filename_base)
+        files: Any = KernelFiles(self._cache_path, self._impl.filename_base)
         self._cache_file = files
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What was saved for the signature, or None.
+
+        Numba's own first fills its registries and compiles its runtime for the process, which takes 40 MB. Code that is
+        loaded needs neither.
+        """
+        return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+class RootCache(KernelCache):
+    """The cache of a root: of a function that no other one is made of."""
+
+    _impl_class = _RootCacheImpl
+
+
+class _PartCompiler(Compiler):
+    """Numba's compiler, with LLVM's passes at level 1: for functions that run as parts of a root, in which they are
+    optimised once more, at Numba's own level.
+    """
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile. The level is a setting of the process, so it is changed under the lock that Numba compiles under."""
+        config: Any = numba.config
+        with global_compiler_lock:
+            level, config.OPT = config.OPT, type(config.OPT)(PARTS_LEVEL)
+            try:
+                return super().compile_extra(func)  # type: ignore[no-untyped-call]
+            finally:
+                config.OPT = level
+
+
+_OPTIONS: Final = {
+    "nopython": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    "no_cfunc_wrapper": True,  # nobody passes a compiled function as an argument
+    "_nrt": False,  # kernels allocate nothing, so no reference is counted
+}
+
+
+class _InnerDispatcher(CPUDispatcher):
+    """Numba's dispatcher of a function that has no way in from Python."""
+
+    def __call__(self, *arguments: Any) -> None:
+        raise TypeError(
+            f"{self.py_func.__name__} is for compiled code alone: call it from a function that is compiled."
+        )
 
 
 def jit(function: _Function) -> _Function:
-    """Compile a function when it is first called with arguments of new types; it runs without the GIL."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
-    dispatcher._cache = KernelCache(function)
+    """Decorator: a function that compiled code calls, and Python, too: an operation, a step of the sampler. It is
+    compiled when it is first called with arguments of new types, and runs without the GIL.
+    """
+    return _dispatcher(CPUDispatcher, KernelCache(function), _PartCompiler, function, no_cpython_wrapper=False)
+
+
+def root_jit(function: _Function) -> _Function:
+    """Decorator: a function that Python alone calls, and that no other is made of: the forward, the sampler. With all
+    that it calls it becomes one piece of code. Otherwise as ``jit``.
+    """
+    return _dispatcher(CPUDispatcher, RootCache(function), Compiler, function, no_cpython_wrapper=False)
+
+
+def inner_jit(function: _Function) -> _Function:
+    """Decorator: a function that compiled code alone calls. Without a way in from Python it is compiled faster; called
+    from Python it raises TypeError.
+    """
+    return _dispatcher(_InnerDispatcher, KernelCache(function), _PartCompiler, function, no_cpython_wrapper=True)
+
+
+def _dispatcher(
+    kind: type[CPUDispatcher],
+    cache: KernelCache,
+    compiler: type[CompilerBase],
+    function: _Function,
+    no_cpython_wrapper: bool,
+) -> _Function:
+    """What ``numba.njit(cache=True)`` does, with a dispatcher, a cache and a compiler of ours."""
+    options = {**_OPTIONS, "nogil": True, "no_cpython_wrapper": no_cpython_wrapper}
+    dispatcher: Any = kind(function, {}, options, pipeline_class=compiler)
+    dispatcher._cache = cache
     return cast(_Function, dispatcher)
 
 
@@ -216,9 +196,8 @@ class Kernel:
     @functools.cached_property
     def _compiled(self) -> Any:
         count = len(inspect.signature(self.function).parameters)
-        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-        compiled: Any = CFunc(self.function, ((types.int64,) * count, types.void), {}, options)
-        compiled._cache = KernelCache(self.function)
+        compiled: Any = CFunc(self.function, ((types.int64,) * count, types.void), {}, dict(_OPTIONS))
+        compiled._cache = RootCache(self.function)
         compiled.compile()
         return compiled
 

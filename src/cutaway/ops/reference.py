@@ -103,7 +103,7 @@ def quantize_rows(team: Any, x: Array, activation: Activation) -> None:
     activation.q[: x.shape[0], : x.shape[1]] = x
 
 
-def matmul(team: Any, weights: Any, activation: Activation, out: Array) -> None:
+def matmul(team: Any, weights: Any, activation: Activation, room: Any, out: Array) -> None:
     """x @ W.T + bias for each segment, side by side."""
     column = 0
     for weight in weights:

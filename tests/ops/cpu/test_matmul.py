@@ -9,6 +9,7 @@ import pytest
 from cutaway.ops.cpu import matmul
 from cutaway.ops.cpu.tiles import TILE_FORMATS
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
+from cutaway.ops.cpu.tiles.panel import PANEL_ROWS, room_bytes
 from support.activations import quantized, values
 from support.bits import differing
 from support.teams import run
@@ -19,13 +20,20 @@ BOUND = 1e-6
 """Relative to Σ |w|·|x|: a few float32 roundings for each of K/32 blocks, which partly cancel."""
 
 
-def product(matrices: list[TiledMatrix], x: npt.NDArray[np.float32], threads: int = 1) -> npt.NDArray[np.float32]:
-    """Our product with the matrices side by side; what lies behind the last tile's columns is checked."""
+def product(
+    matrices: list[TiledMatrix], x: npt.NDArray[np.float32], threads: int = 1, spare_rows: int = PANEL_ROWS
+) -> npt.NDArray[np.float32]:
+    """Our product with the matrices side by side; what lies behind the last tile's columns is checked.
+
+    ``spare_rows`` of the activations' buffer are unused: enough by default to read whole blocks of rows.
+    """
     T, width = x.shape[0], sum(len(matrix.values) for matrix in matrices)
     padded = -(-width // TILE_ROWS) * TILE_ROWS
     out = np.full((T + 1, padded + 16), -1.25, np.float32)
     weights = np.concatenate([matrix.record for matrix in matrices])
-    run(matmul, weights, quantized(x), out[:T, :width], threads=threads)
+    activation = quantized(x, spare_rows=spare_rows)
+    room = np.zeros((threads, room_bytes(x.shape[1])), np.int8)
+    run(matmul, weights, activation, room, out[:T, :width], threads=threads)
     assert (out[T:] == -1.25).all(), "wrote a row too many"
     assert (out[:, padded:] == -1.25).all(), "wrote beyond the last tile"
     return out[:T, :width].copy()
@@ -49,7 +57,7 @@ def rows_of(T: int, K: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return x.astype(np.float32)
 
 
-@pytest.mark.parametrize("T", [1, 7, 8, 9, 64, 65])
+@pytest.mark.parametrize("T", [1, 7, 8, 9, 23, 24, 47, 64, 65])
 @pytest.mark.parametrize("name", FORMATS)
 def test_against_float64(name: str, T: int) -> None:
     columns = 7 * LAYOUTS[name].weights
@@ -67,7 +75,7 @@ def test_segments_of_mixed_formats_stand_side_by_side(order: tuple[str, ...]) ->
         random_matrix(second, 16 * 11, 256 * 5, seed=2),
         random_matrix(third, 16 * 2 + 13, 256 * 5, seed=3, with_bias=True),
     ]
-    x = rows_of(13, 256 * 5)
+    x = rows_of(37, 256 * 5)
     exact, size = oracle(matrices, x)
     assert (np.abs(product(matrices, x) - exact) <= BOUND * size).all()
 
@@ -96,7 +104,9 @@ def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(name: str) -> Non
     alone = np.concatenate([product(matrices, x[t : t + 1]) for t in range(67)])
     for threads in (1, 2, 3):
         assert differing(product(matrices, x, threads), alone) == 0
-    assert differing(product(matrices, x[5:21]), alone[5:21]) == 0
+    for first, end in ((5, 21), (3, 27), (1, 32), (2, 34), (4, 59)):
+        assert differing(product(matrices, x[first:end]), alone[first:end]) == 0
+        assert differing(product(matrices, x[first:end], spare_rows=0), alone[first:end]) == 0
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from cutaway.ops.cpu.arrays import Activation
 from cutaway.ops.cpu.math import exp
 from cutaway.ops.cpu.quantize import quantize_rows
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import load, store
+from support.activations import by_row, empty_activation
 from support.teams import team_of
 
 
@@ -16,18 +16,12 @@ from support.teams import team_of
 def test_a_quantised_block_with_a_bad_value_has_no_finite_scale(place: int, value: float) -> None:
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
     x[0, place] = value
-    blocks = (1, 2)
-    activation = Activation(
-        np.zeros((1, 64), np.int8),
-        np.zeros(blocks, np.float32),
-        np.zeros(blocks, np.int32),
-        np.zeros(blocks, np.float32),
-    )
+    activation = empty_activation(1, 64)
     with team_of(1) as team:
         team.run(quantize_rows, x, activation)
-    bad = place // 32
-    assert not np.isfinite(activation.scale[0, bad])
-    assert np.isfinite(activation.scale[0, 1 - bad])
+    bad, scale = place // 32, by_row(activation.scale)[0]
+    assert not np.isfinite(scale[bad])
+    assert np.isfinite(scale[1 - bad])
 
 
 @jit

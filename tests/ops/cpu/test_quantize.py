@@ -12,13 +12,13 @@ from hypothesis.extra import numpy as arrays
 from cutaway.ops.cpu import quantize_rows
 from cutaway.ops.cpu.arrays import Activation
 from cutaway.ops.cpu.quantize import LEAST
-from support.activations import empty_activation
+from support.activations import by_row, empty_activation
 from support.bits import differing
 from support.teams import run
 
 
 def quantize(x: npt.NDArray[np.float32], threads: int = 1) -> Activation:
-    """The operation's result, cut to x's shape; that it wrote nothing else is checked."""
+    """The operation's result, row by row and cut to x's shape; that it wrote nothing else is checked."""
     T, K = x.shape
     before = x.copy()
     activation = empty_activation(T + 1, K + 64)
@@ -26,10 +26,10 @@ def quantize(x: npt.NDArray[np.float32], threads: int = 1) -> Activation:
     assert differing(x, before) == 0, "the input was changed"
     assert (activation.q[T:] == 99).all()
     assert (activation.q[:, K:] == 99).all()
-    assert np.isnan(activation.scale[T:]).all()
-    assert np.isnan(activation.scale[:, K // 32 :]).all()
-    blocks = K // 32
-    return Activation(activation.q[:T, :K], *(field[:T, :blocks] for field in activation[1:]))
+    scale, blocks = by_row(activation.scale), K // 32
+    assert np.isnan(scale[T:]).all()
+    assert np.isnan(scale[:, blocks:]).all()
+    return Activation(activation.q[:T, :K], *(by_row(field)[:T, :blocks] for field in activation[1:]))
 
 
 def check(x: npt.NDArray[np.float32]) -> None:

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from cutaway.errors import InvalidRequestError
-from cutaway.ops.cpu.team import Team, barrier, take
+from cutaway.ops.cpu.team import Team, barrier, share, take
 from cutaway.ops.cpu.threads import MOST_THREADS, ThreadTeam, _set_float_environment, float_environment
 from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
 from support.machines import CONTROL_BITS, FLUSH_TO_ZERO
+from support.patience import SECONDS
 from support.teams import team_of
-
-WATCHDOG_SECONDS = 120
 
 
 @numba.njit(nogil=True)
@@ -50,8 +49,8 @@ def finishes(work: Any) -> None:
 
     thread = threading.Thread(target=guarded, daemon=True)
     thread.start()
-    thread.join(WATCHDOG_SECONDS)
-    assert not thread.is_alive(), f"the team did not end within {WATCHDOG_SECONDS} s"
+    thread.join(SECONDS)
+    assert not thread.is_alive(), f"the team did not end within {SECONDS} s"
     assert errors == []
 
 
@@ -68,6 +67,21 @@ def test_every_item_is_taken_exactly_once(threads: int) -> None:
         finishes(work)
         assert (counts.sum(axis=0) == rounds).all()
         assert not seen.any()
+
+
+@numba.njit
+def list_share(team: Team, count: int) -> Any:
+    return np.array([piece for piece in share(team, count)], np.int64)  # noqa: C416
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 101])
+def test_shares_lie_side_by_side(size: int, count: int) -> None:
+    """Each piece once, in the order of ranks; nearly equal parts; a single piece is rank 0's."""
+    parts = [list_share(Team(rank, size, 0, 0), count).tolist() for rank in range(size)]
+    assert [piece for part in parts for piece in part] == list(range(count))
+    assert {len(part) for part in parts} <= {count // size, -(-count // size)}
+    assert len(parts[0]) == -(-count // size)
 
 
 @numba.njit(nogil=True)
@@ -156,7 +170,7 @@ def test_threads_end_when_the_team_is_closed_or_forgotten() -> None:
     del forgotten
     gc.collect()
     for thread in threads | more:
-        thread.join(WATCHDOG_SECONDS)
+        thread.join(SECONDS)
         assert not thread.is_alive()
 
 

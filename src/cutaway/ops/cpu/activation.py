@@ -11,8 +11,8 @@ import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import exp
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import add, div, fma, load, mul, splat, store, sub, zeros
 
 CHUNK: Final = 256  # columns of a work item
@@ -23,7 +23,7 @@ _GELU_CUBE: Final = np.float32(0.044715)
 _ONE: Final = np.float32(1.0)
 
 
-@jit
+@inner_jit
 def _activated(x: Any, kind: int) -> Any:
     """x / (1 + e^-z) for 16 float32."""
     z = x
@@ -41,8 +41,7 @@ def activate(team: Team, gate_up: Floats, kind: int, out: Floats) -> None:
     F = out.shape[1]
     gated = gate_up.shape[1] > F
     chunks = (F + CHUNK - 1) // CHUNK
-    item = team.rank
-    while item < out.shape[0] * chunks:
+    for item in share(team, out.shape[0] * chunks):
         t, start = item // chunks, item % chunks * CHUNK
         gates, targets = gate_up.ctypes.data + t * gate_up.strides[0], out.ctypes.data + t * out.strides[0]
         for i in range(4 * start, 4 * min(F, start + CHUNK), 64):
@@ -50,5 +49,4 @@ def activate(team: Team, gate_up: Floats, kind: int, out: Floats) -> None:
             if gated:
                 a = mul(a, load(gates + 4 * F + i))
             store(targets + i, a)
-        item += team.size
     barrier(team)

@@ -1,6 +1,6 @@
 """Names for the arrays that kernels take, so that signatures can be read. Shapes stand in the docstrings."""
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,23 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.int8]
 
 
+ROW_GROUP: Final = 16  # rows of activations whose scales of a block stand side by side
+SCALE_STRIDE: Final = 4  # bytes from a row's scale to the next row's, within a group
+GROUP_STRIDE: Final = SCALE_STRIDE * ROW_GROUP  # … from a block's to the next block's
+
+
 class Activation(NamedTuple):
     """Rows of activations in int8, quantised in blocks of 32, as ``matmul`` reads them.
 
-    x[t, k] ≈ scale[t, k // 32] · q[t, k]. The sums serve formats whose weights have an offset.
+    x[t, k] ≈ s · q[t, k] with s = scale[t // 16, k // 32, t % 16]: a kernel that multiplies several rows finds their
+    scales side by side. The sums serve formats whose weights have an offset. Rows behind the step's hold anything:
+    panels read up to 31 of them, and what comes of it is dropped.
     """
 
-    q: Bytes  # [T, K] int8, -127 … 127
-    scale: Floats  # [T, K/32] float32
-    block_sum: Ints  # [T, K/32] int32, Σ q over the block
-    scaled_sum: Floats  # [T, K/32] float32, scale · Σ q
+    q: Bytes  # [T + 31, K] int8, -127 … 127
+    scale: Floats  # [A, K/32, 16] float32, A groups of 16 rows
+    block_sum: Ints  # [A, K/32, 16] int32, Σ q over the block
+    scaled_sum: Floats  # [A, K/32, 16] float32, scale · Σ q
 
 
 class Batch(NamedTuple):

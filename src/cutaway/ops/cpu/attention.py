@@ -23,12 +23,12 @@ import numpy as np
 from numba.extending import register_jitable
 
 from cutaway.ops.cpu.arrays import AttentionScratch, Batch, Floats
-from cutaway.ops.cpu.kv_tiles import QUERY_BLOCK, SUBTILE, KVCache
+from cutaway.ops.cpu.kv_tiles import MOST_QUERIES, QUERY_BLOCK, SUBTILE, KVCache
 from cutaway.ops.cpu.kv_write import subtile_index
 from cutaway.ops.cpu.math import exp
 from cutaway.ops.cpu.softcap import soft_capped
 from cutaway.ops.cpu.team import Team, barrier, take
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
     div,
@@ -37,11 +37,13 @@ from cutaway.ops.simd import (
     lane_max,
     lane_sum,
     load,
+    load_rows,
     load_scalar,
     maximum,
     mul,
     splat,
     store,
+    store_rows,
     sub,
     zeros,
 )
@@ -65,11 +67,19 @@ def padded_rows(rows: int) -> int:
     return rows if rows == 1 else -(-rows // QUERY_BLOCK) * QUERY_BLOCK
 
 
-@jit
+@inner_jit
+def _rows_at_once(rows: int, r: int) -> int:
+    """How many of the rows from r on a kernel takes."""
+    return 1 if rows == 1 else MOST_QUERIES if r + MOST_QUERIES <= rows else QUERY_BLOCK
+
+
+@inner_jit
 def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scores: int) -> None:
     """scores[r, 0:16] for one sub-tile of keys."""
-    kernel, step = (kv.score_one, 1) if rows == 1 else (kv.score_many, QUERY_BLOCK)
-    for r in range(0, rows, step):
+    r = 0
+    while r < rows:
+        step = _rows_at_once(rows, r)
+        kernel = kv.score_most if step == MOST_QUERIES else kv.score_many if step == QUERY_BLOCK else kv.score_one
         call_kernel(
             kernel,
             (
@@ -82,9 +92,10 @@ def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scor
                 SUBTILE * kv.element_bytes,
             ),
         )
+        r += step
 
 
-@jit
+@inner_jit
 def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max: int, partial_sum: int) -> None:
     """scores[0:64] become e^(score - m), 0 outside first … end - 1; m and l are written in all lanes. Scores are
     soft-capped before, where the cap is not 0.
@@ -97,17 +108,17 @@ def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max
         attended = keep_lanes(load(scores + 64 * j), first - SUBTILE * j, end - SUBTILE * j, _NEVER)
         greatest = maximum(greatest, attended)
     m = splat(lane_max(greatest))
+    store_rows(scores, 64, exp(sub(load_rows(scores, 64, SUBTILES), m)))  # four at a time: one alone is all waiting
     total = zeros(1)
     for j in range(SUBTILES):
-        e = exp(sub(load(scores + 64 * j), m))
-        e = keep_lanes(e, first - SUBTILE * j, end - SUBTILE * j, _ZERO)
+        e = keep_lanes(load(scores + 64 * j), first - SUBTILE * j, end - SUBTILE * j, _ZERO)
         store(scores + 64 * j, e)
         total = add(total, e)
     store(partial_max, m)
     store(partial_sum, splat(lane_sum(total)))
 
 
-@jit
+@inner_jit
 def _mix_rows(
     kv: KVCache,
     kernel: int,
@@ -135,7 +146,7 @@ def _mix_rows(
         )
 
 
-@jit
+@inner_jit
 def _merge(left: int, right: int, rows: int, head_dim: int) -> None:
     """left = merge(left, right), partials [rows, Dh + 32]. An empty left one (l = 0), before the window, gives the
     right one bit for bit: the arithmetic would do so but for the sign of -0.
@@ -157,43 +168,43 @@ def _merge(left: int, right: int, rows: int, head_dim: int) -> None:
                 store(a + i, fma(load(a + i), w_a, mul(load(b + i), w_b)))
 
 
-@jit
+@inner_jit
 def _copy_partial(source: int, target: int, rows: int, head_dim: int) -> None:
     """target = source, partials [rows, Dh + 32]."""
     for i in range(0, 4 * rows * (head_dim + PARTIAL_EXTRA), 64):
         store(target + i, load(source + i))
 
 
-@jit
-def _push(stack: int, top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_dim: int) -> int:
-    """The partial of leaf ``number`` lies at the top of the stack: merge all subtrees that it completes. Leaves below
-    ``lowest`` are not in the tree. Returns the new top.
+@inner_jit
+def _push(top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_dim: int) -> int:
+    """The partial of leaf ``number`` lies in the slot at ``top`` of a stack: merge all subtrees that it completes.
+    Leaves below ``lowest`` are not in the tree. Returns the next free slot's address.
     """
     leaves = 1  # of the subtree at the top
     while number & 1 and number * leaves > lowest:  # the subtree to its left ends there: it has a leaf
-        _merge(stack + (top - 1) * slot_bytes, stack + top * slot_bytes, rows, head_dim)
-        top -= 1
+        _merge(top - slot_bytes, top, rows, head_dim)
+        top -= slot_bytes
         number >>= 1
         leaves *= 2
-    return top + 1
+    return top + slot_bytes
 
 
-@jit
+@inner_jit
 def _collapse(stack: int, top: int, slot_bytes: int, rows: int, head_dim: int) -> None:
-    """Merge what is left on the stack, right to left, into its first slot."""
-    while top > 1:
-        _merge(stack + (top - 2) * slot_bytes, stack + (top - 1) * slot_bytes, rows, head_dim)
-        top -= 1
+    """Merge what is left on the stack below ``top``, its next free slot, right to left, into its first one."""
+    while top > stack + slot_bytes:
+        _merge(top - 2 * slot_bytes, top - slot_bytes, rows, head_dim)
+        top -= slot_bytes
 
 
-@jit
+@inner_jit
 def _span(position: int, window: int, start: int, length: int) -> tuple[int, int]:
     """Which of the ``length`` positions from ``start`` on a query attends: first and end, counted from there."""
     first = min(length, max(0, position - window + 1 - start))
     return first, min(length, max(0, position + 1 - start))
 
 
-@jit
+@inner_jit
 def _mix_block(
     kv: KVCache,
     values: int,
@@ -225,7 +236,7 @@ def _mix_block(
             _mix_rows(
                 kv, kv.mix_one, values, first, early, weights + 4 * TILE * r, head_dim, out + r * out_stride, out_stride
             )
-    kernel = kv.mix_one if step == 1 else kv.mix_many
+    kernel = kv.mix_most if step == MOST_QUERIES else kv.mix_many if step == QUERY_BLOCK else kv.mix_one
     _mix_rows(kv, kernel, values, begin, end, weights, head_dim, out, out_stride)
     for r in range(1, step):
         _, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
@@ -233,7 +244,7 @@ def _mix_block(
         _mix_rows(kv, kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
 
 
-@jit
+@inner_jit
 def _attend_tile(
     batch: Batch,
     kv: KVCache,
@@ -252,7 +263,6 @@ def _attend_tile(
 ) -> None:
     """The partial of one tile for a run of queries from ``position``; rows are queries × heads of the group."""
     rows = padded_rows(num_queries * group)
-    step = 1 if rows == 1 else QUERY_BLOCK
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     start = tile * TILE
     first, _ = _span(position, window, start, TILE)
@@ -270,7 +280,9 @@ def _attend_tile(
             store(o + i, zeros(1))
     for j in subtiles:
         values = kv.values + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
-        for r in range(0, rows, step):
+        r = 0
+        while r < rows:
+            step = _rows_at_once(rows, r)
             _mix_block(
                 kv,
                 values,
@@ -286,9 +298,10 @@ def _attend_tile(
                 partial + r * stride,
                 stride,
             )
+            r += step
 
 
-@jit
+@inner_jit
 def _gather_queries(
     qkv: Floats, first: int, num_queries: int, head: int, group: int, head_dim: int, scale: np.float32, queries: Floats
 ) -> None:
@@ -303,7 +316,7 @@ def _gather_queries(
             queries[r, i] = _ZERO
 
 
-@jit
+@inner_jit
 def _write_out(partial: int, first: int, num_queries: int, head: int, group: int, head_dim: int, out: Floats) -> None:
     """out = o / l."""
     stride = 4 * (head_dim + PARTIAL_EXTRA)
@@ -315,7 +328,7 @@ def _write_out(partial: int, first: int, num_queries: int, head: int, group: int
             store(target + i, mul(load(source + i), reciprocal))
 
 
-@jit
+@inner_jit
 def _plan_chunks(team: Team, batch: Batch, num_kv_heads: int) -> tuple[int, int]:
     """(tiles of a chunk, chunks of the longest context). Where there are few work items, contexts are cut into chunks,
     aligned subtrees of tiles, small enough to keep the team busy; else a chunk is a whole context.
@@ -333,7 +346,7 @@ def _plan_chunks(team: Team, batch: Batch, num_kv_heads: int) -> tuple[int, int]
     return chunk, (most_tiles + chunk - 1) // chunk
 
 
-@jit
+@inner_jit
 def _merge_chunks(
     team: Team,
     batch: Batch,
@@ -357,11 +370,11 @@ def _merge_chunks(
         num_tiles = (batch.positions[first] + num_queries - 1) // TILE + 1
         lowest = max(0, batch.positions[first] - window + 1) // TILE // chunk
         rows = num_queries * group
-        top = 0
+        top = stack
         for part in range(lowest, (num_tiles + chunk - 1) // chunk):
             source = scratch.shared.ctypes.data + (item * num_chunks + part) * slot_bytes
-            _copy_partial(source, stack + top * slot_bytes, rows, head_dim)
-            top = _push(stack, top, part, lowest, slot_bytes, rows, head_dim)
+            _copy_partial(source, top, rows, head_dim)
+            top = _push(top, part, lowest, slot_bytes, rows, head_dim)
         _collapse(stack, top, slot_bytes, rows, head_dim)
         _write_out(stack, first, num_queries, head, group, head_dim, out)
         item = take(team, num_items)
@@ -413,9 +426,8 @@ def attention(
             _gather_queries(qkv, first, num_queries, head, group, head_dim, scale, queries)
             base = layer * kv.layer_bytes + head * kv.head_bytes
             rows = num_queries * group
-            top = 0
+            top = stack
             for tile in range(begin, end):
-                partial = stack + top * slot_bytes
                 _attend_tile(
                     batch,
                     kv,
@@ -430,10 +442,10 @@ def attention(
                     cap,
                     queries.ctypes.data,
                     scores,
-                    partial,
+                    top,
                 )
                 number = tile - part * chunk
-                top = _push(stack, top, number, lowest - part * chunk, slot_bytes, rows, head_dim)
+                top = _push(top, number, lowest - part * chunk, slot_bytes, rows, head_dim)
             _collapse(stack, top, slot_bytes, rows, head_dim)
             if num_chunks == 1:
                 _write_out(stack, first, num_queries, head, group, head_dim, out)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats, Ints
-from cutaway.ops.cpu.team import Team, barrier
+from cutaway.ops.cpu.team import Team, barrier, share
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd.processor import call_kernel
@@ -18,8 +18,7 @@ from cutaway.ops.simd.processor import call_kernel
 def embed(team: Team, weights: Any, tokens: Ints, scale: np.float32, x: Floats) -> None:
     """x[t] = scale · row tokens[t] of weights[0], [1] record ``tiles.WEIGHT``. tokens: [T] int32, x: [T, D]."""
     matrix = weights[0]
-    t = team.rank
-    while t < tokens.shape[0]:
+    for t in share(team, tokens.shape[0]):
         tile, lane = tokens[t] // TILE_ROWS, tokens[t] % TILE_ROWS
         call_kernel(
             matrix.decode_row,
@@ -33,7 +32,6 @@ def embed(team: Team, weights: Any, tokens: Ints, scale: np.float32, x: Floats) 
         if scale != 1:
             for i in range(x.shape[1]):
                 x[t, i] *= scale
-        t += team.size
     barrier(team)
 
 
@@ -42,9 +40,7 @@ def add_positions(team: Team, rows: Floats, positions: Ints, x: Floats) -> None:
     """x[t] += rows[positions[t]]; nothing where rows [P, D] has no row. positions: [T] int32, x: [T, D]."""
     if rows.shape[0] == 0:
         return
-    t = team.rank
-    while t < x.shape[0]:
+    for t in share(team, x.shape[0]):
         for i in range(x.shape[1]):
             x[t, i] += rows[positions[t], i]
-        t += team.size
     barrier(team)

@@ -26,9 +26,14 @@ from cutaway.ops.simd import (
     store_sized,
     zeros,
 )
+from cutaway.ops.simd.lowering import VECTORS
 
 SUBTILE: Final = 16  # tokens
 QUERY_BLOCK: Final = 4  # query rows that a kernel takes at once
+MOST_QUERIES: Final = {"avx512": 8}.get(VECTORS, QUERY_BLOCK)
+"""… where there are so many. Four sums are too few to hide how long a multiply-add takes; eight are more than AVX2's
+registers hold.
+"""
 
 
 class KVCache(NamedTuple):
@@ -44,11 +49,15 @@ class KVCache(NamedTuple):
     write: int  # kernels, by address
     score_one: int
     score_many: int
+    score_most: int
     mix_one: int
     mix_many: int
+    mix_most: int
 
 
 def _score(name: str, M: int, E: int) -> Kernel:
+    """The kernel that gives M query rows their scores; keys are floats of E bytes."""
+
     def score(
         keys: int, queries: int, query_stride: int, head_dim: int, out: int, out_stride: int, key_bytes: int
     ) -> None:
@@ -65,6 +74,7 @@ def _score(name: str, M: int, E: int) -> Kernel:
 
 
 def _mix(name: str, M: int, E: int) -> Kernel:
+    """The kernel that adds weighted values to M rows; values are floats of E bytes."""
     vector_bytes = SUBTILE * E
 
     def mix(
@@ -76,41 +86,35 @@ def _mix(name: str, M: int, E: int) -> Kernel:
         out: int,
         out_stride: int,
     ) -> None:
-        """out[r, :] += Σ_t weights[r, t] · values[t, :], t ascending, for M rows r; 64 or 16 dimensions at a time."""
+        """out[r, :] += Σ_t weights[r, t] · values[t, :], t ascending, for M rows r; 32 or 16 dimensions at a time."""
         token_bytes = head_dim * E
         start = 0
-        while start + 64 <= head_dim:
+        while start + 32 <= head_dim:
             target = out + 4 * start
-            a = load_rows(target, out_stride, M)
-            b = load_rows(target + 64, out_stride, M)
-            c = load_rows(target + 128, out_stride, M)
-            d = load_rows(target + 192, out_stride, M)
-            for t in range(num_tokens):
-                source = values + t * token_bytes + start * E
-                weight = splat_rows(weights + 4 * t, weight_stride, M)
-                a = fma(load_sized(source, E), weight, a)
-                b = fma(load_sized(source + vector_bytes, E), weight, b)
-                c = fma(load_sized(source + 2 * vector_bytes, E), weight, c)
-                d = fma(load_sized(source + 3 * vector_bytes, E), weight, d)
+            a, b = load_rows(target, out_stride, M), load_rows(target + 64, out_stride, M)
+            source, weight = values + start * E, weights
+            for _ in range(num_tokens):
+                w = splat_rows(weight, weight_stride, M)
+                a, b = fma(load_sized(source, E), w, a), fma(load_sized(source + vector_bytes, E), w, b)
+                source += token_bytes
+                weight += 4
             store_rows(target, out_stride, a)
             store_rows(target + 64, out_stride, b)
-            store_rows(target + 128, out_stride, c)
-            store_rows(target + 192, out_stride, d)
-            start += 64
-        while start < head_dim:
+            start += 32
+        if start < head_dim:
             target = out + 4 * start
-            e = load_rows(target, out_stride, M)
+            a = load_rows(target, out_stride, M)
             for t in range(num_tokens):
-                weight = splat_rows(weights + 4 * t, weight_stride, M)
-                e = fma(load_sized(values + t * token_bytes + start * E, E), weight, e)
-            store_rows(target, out_stride, e)
-            start += 16
+                w = splat_rows(weights + 4 * t, weight_stride, M)
+                a = fma(load_sized(values + t * token_bytes + start * E, E), w, a)
+            store_rows(target, out_stride, a)
 
     mix.__qualname__ = f"mix_{name}_{M}"
     return kernel(mix)
 
 
 def _write(name: str, E: int) -> Kernel:
+    """The kernel that writes a token's key and value as floats of E bytes."""
     column_bytes = SUBTILE * E
 
     def write(key: int, value: int, head_dim: int, keys: int, values: int) -> None:
@@ -132,14 +136,17 @@ class KVFormat:
     element_bytes: int
     write: Kernel
     score_one: Kernel
-    score_many: Kernel
+    score_many: Kernel  # for QUERY_BLOCK rows
+    score_most: Kernel  # for MOST_QUERIES rows
     mix_one: Kernel
     mix_many: Kernel
+    mix_most: Kernel
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """All of the type's kernels."""
-        return self.write, self.score_one, self.score_many, self.mix_one, self.mix_many
+        score, mix = (self.score_one, self.score_many, self.score_most), (self.mix_one, self.mix_many, self.mix_most)
+        return self.write, *score, *mix
 
 
 def _format(name: str, element_bytes: int) -> KVFormat:
@@ -149,8 +156,10 @@ def _format(name: str, element_bytes: int) -> KVFormat:
         write=_write(name, element_bytes),
         score_one=_score(name, 1, element_bytes),
         score_many=_score(name, QUERY_BLOCK, element_bytes),
+        score_most=_score(name, MOST_QUERIES, element_bytes),
         mix_one=_mix(name, 1, element_bytes),
         mix_many=_mix(name, QUERY_BLOCK, element_bytes),
+        mix_most=_mix(name, MOST_QUERIES, element_bytes),
     )
 
 

@@ -5,12 +5,12 @@ In: qkv rows, positions, block tables. Out: the KV cache, written in place.
 
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.kv_tiles import SUBTILE, KVCache
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd.processor import call_kernel
 
 
-@jit
+@inner_jit
 def subtile_index(batch: Batch, kv: KVCache, sequence: int, subtile: int) -> int:
     """Where in the pool the sequence's sub-tile number ``subtile`` (position // 16) lies."""
     page = batch.block_tables[sequence, subtile // kv.page_subtiles]
@@ -29,8 +29,7 @@ def kv_write(
     head_dim: int,
 ) -> None:
     """Write the K and V heads of qkv [T, (H + 2 Hkv) · Dh] at each token's position."""
-    t = team.rank
-    while t < qkv.shape[0]:
+    for t in share(team, qkv.shape[0]):
         position = batch.positions[t]
         subtile, slot = position // SUBTILE, position % SUBTILE
         base = layer * kv.layer_bytes + subtile_index(batch, kv, batch.sequences[t], subtile) * kv.subtile_bytes
@@ -47,5 +46,4 @@ def kv_write(
                     kv.values + target + slot * head_dim * kv.element_bytes,
                 ),
             )
-        t += team.size
     barrier(team)

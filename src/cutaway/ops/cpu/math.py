@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
     add_int,
@@ -51,7 +51,7 @@ _E0, _E1, _E2, _E3, _E4, _E5 = (
 )
 
 
-@jit
+@inner_jit
 def exp(x: Any) -> Any:
     """e to the power x for 16 float32 a row; x is clamped to -87 … 88, NaN stays NaN. Relative error below 2 ulp.
 
@@ -87,7 +87,7 @@ _L = tuple(
 _L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = _L
 
 
-@jit
+@inner_jit
 def log(x: Any) -> Any:
     """The natural logarithm of 16 positive, normal float32 a row. Relative error below 2 ulp.
 

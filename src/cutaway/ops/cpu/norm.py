@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import add, fma, lane_sum, load, mul, splat, store, sub, zeros
 
 NORM: Final = np.dtype(
@@ -25,7 +25,7 @@ NORM: Final = np.dtype(
 """A norm as compiled code sees it: a record, so that one compiled forward serves every kind."""
 
 
-@jit
+@inner_jit
 def _root_mean_square(source: int, width: int, epsilon: np.float32) -> Any:
     """The factor 1 / √(mean(x²) + ε), in all lanes: 16 sums along the row, then over the lanes in the fixed tree."""
     squares = zeros(1)
@@ -36,7 +36,7 @@ def _root_mean_square(source: int, width: int, epsilon: np.float32) -> Any:
     return splat(np.float32(1.0) / np.sqrt(mean + epsilon))
 
 
-@jit
+@inner_jit
 def _centre(source: int, width: int, target: int) -> None:
     """target = source - mean(source)."""
     total = zeros(1)
@@ -47,7 +47,7 @@ def _centre(source: int, width: int, target: int) -> None:
         store(target + i, sub(load(source + i), mean))
 
 
-@jit
+@inner_jit
 def _norm_row(source: int, width: int, kind: Any, target: int) -> None:
     """One row; ``target`` may be ``source``. width: a multiple of 16."""
     if kind.centred:
@@ -69,11 +69,9 @@ def norm(team: Team, x: Floats, kind: Any, out: Floats) -> None:
     """
     if kind.weight == 0:
         return
-    t = team.rank
-    while t < x.shape[0]:
+    for t in share(team, x.shape[0]):
         source, target = x.ctypes.data + t * x.strides[0], out.ctypes.data + t * out.strides[0]
         _norm_row(source, x.shape[1], kind, target)
-        t += team.size
     barrier(team)
 
 
@@ -84,12 +82,10 @@ def head_norm(
     """Each query head and each key head of qkv [T, (H + 2 Hkv) · Dh], normed in place over its Dh numbers."""
     if query_kind.weight == 0:
         return
-    t = team.rank
-    while t < qkv.shape[0]:
+    for t in share(team, qkv.shape[0]):
         row = qkv.ctypes.data + t * qkv.strides[0]
         for head in range(num_heads):
             _norm_row(row + 4 * head * head_dim, head_dim, query_kind, row + 4 * head * head_dim)
         for head in range(num_heads, num_heads + num_kv_heads):
             _norm_row(row + 4 * head * head_dim, head_dim, key_kind, row + 4 * head * head_dim)
-        t += team.size
     barrier(team)

@@ -1,4 +1,4 @@
-"""Probes of the machine: streaming reads, integer dot products and float32 multiply-adds, as fast as they go.
+"""Probes of the machine: streaming reads, integer dot products, float32 multiply-adds, AMX, as fast as they go.
 
 In: a team's member, and how much to do. Out: in ``elapsed[0]``, the cycles from the barrier before the work to the one
 behind it. What a member computed goes to its row of ``sink``: the compiler would leave out work without a result.
@@ -12,29 +12,37 @@ from cutaway.ops.cpu.arrays import Ints
 from cutaway.ops.cpu.team import Team, barrier
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import (
-    LOWERING,
     add_int,
+    close_matrices,
     dot_u7,
     fma,
     load_int,
+    load_matrix,
     load_uint8,
+    multiply_matrices,
+    open_matrices,
     splat,
     store_int,
+    store_matrix,
     store_rows,
     zeros,
     zeros_int,
 )
+from cutaway.ops.simd.lowering import VECTORS
+from cutaway.ops.simd.matrices import REGISTER_BYTES, ROW_BYTES
 from cutaway.ops.simd.processor import atomic_load, cycles
 
 Words: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
-DOT_ROWS: Final = {"avx512": 12, "avx2": 2, "neon": 5, "neon_i8mm": 5}[LOWERING]
-FMA_ROWS: Final = {"avx512": 12, "avx2": 5, "neon": 6, "neon_i8mm": 6}[LOWERING]
+DOT_ROWS: Final = {"avx512": 12, "avx2": 2, "neon": 5, "neon_i8mm": 5}[VECTORS]
+FMA_ROWS: Final = {"avx512": 12, "avx2": 5, "neon": 6, "neon_i8mm": 6}[VECTORS]
 """Independent accumulators: enough to hide the latency, few enough to stay in registers."""
 
 STREAM_STEP: Final = 256  # bytes that an iteration reads
 DOT_LINES: Final = 16  # vectors of 64 weights that the dot products run over: they stay in L1
 PRODUCTS: Final = 64  # int8 products of one dot product of vectors
+SUMS: Final = 4  # matrix registers of sums: all that there are, and enough to hide the latency
+MATRIX_PRODUCTS: Final = 16 * 16 * 64  # int8 products of one product of registers
 
 
 @jit
@@ -93,3 +101,33 @@ def multiply_adds(team: Team, passes: int, x: np.float32, sink: Ints, elapsed: W
     barrier(team)
     if team.rank == 0:
         elapsed[0] = cycles() - begin
+
+
+@jit
+def matrix_products(team: Team, matrices: int, passes: int, sink: Ints, elapsed: Words) -> None:
+    """passes · SUMS products of whole matrix registers by each member; their sums go to sink, REGISTER_BYTES each.
+
+    matrices: address of four registers' bytes, [2, 16, 64] of A and [2, 16, 64] of B; they stay in their registers.
+    Sum i + 2j is of A i and B j. Only where the lowering is "amx".
+    """
+    out = sink.ctypes.data + team.rank * sink.strides[0]
+    open_matrices(64)
+    load_matrix(4, matrices, ROW_BYTES)
+    load_matrix(5, matrices + REGISTER_BYTES, ROW_BYTES)
+    load_matrix(6, matrices + 2 * REGISTER_BYTES, ROW_BYTES)
+    load_matrix(7, matrices + 3 * REGISTER_BYTES, ROW_BYTES)
+    barrier(team)
+    begin = cycles()
+    for _ in range(passes):
+        multiply_matrices(0, 4, 6)
+        multiply_matrices(1, 5, 6)
+        multiply_matrices(2, 4, 7)
+        multiply_matrices(3, 5, 7)
+    store_matrix(0, out, ROW_BYTES)
+    store_matrix(1, out + REGISTER_BYTES, ROW_BYTES)
+    store_matrix(2, out + 2 * REGISTER_BYTES, ROW_BYTES)
+    store_matrix(3, out + 3 * REGISTER_BYTES, ROW_BYTES)
+    barrier(team)
+    if team.rank == 0:
+        elapsed[0] = cycles() - begin
+    close_matrices()

@@ -1,21 +1,19 @@
 """Activations to int8, in blocks of 32, for the integer dot products of ``matmul``.
 
-In: x [T, K] float32. Out: the int8 rows with a float32 scale and the sums of each block.
+In: x [T, K] float32. Out: an ``Activation``: int8 rows, with a float32 scale and the sums of each block.
 """
 
 from typing import Final
 
 import numpy as np
 
-from cutaway.ops.cpu.arrays import Activation, Floats
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, ROW_GROUP, SCALE_STRIDE, Activation, Floats
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inlined, jit
 from cutaway.ops.simd import (
     absolute,
     add_int,
-    bits_as_float,
     bits_as_int,
-    lane_max,
     lane_max_int,
     lane_sum_int,
     load,
@@ -23,46 +21,67 @@ from cutaway.ops.simd import (
     mul,
     round_even,
     splat,
-    splat_int,
     store_int8,
+    store_scalar,
+    store_uint32_scalar,
     to_int,
 )
 
+CHUNK: Final = 16  # blocks of a piece of work: enough to be worth sharing
 LEAST: Final = np.float32(2.0**-120)
 """Blocks whose greatest magnitude is smaller are taken as zeros: 127 / max|x| would overflow."""
 
 
+@inlined
+def _quantize_block(source: int, q: int, scale: int, block_sum: int, scaled_sum: int) -> None:
+    """One block of 32 float32 at ``source``. The others are addresses of what becomes of it: 32 int8, a float32 scale,
+    the int32 sum of the int8, and the float32 product of the two.
+    """
+    low, high = load(source), load(source + 64)
+    # As integers the bits of magnitudes have the same order, and NaN is the greatest: it spoils the scale, and
+    # with it every product, instead of passing for a small number.
+    bits = maximum_int(bits_as_int(absolute(low)), bits_as_int(absolute(high)))
+    largest = np.int32(lane_max_int(bits)).view(np.float32)
+    inverse = np.float32(0.0)
+    if largest < LEAST:
+        largest = np.float32(0.0)
+    else:
+        inverse = np.float32(127.0) / largest
+    q_low = to_int(round_even(mul(low, splat(inverse))))
+    q_high = to_int(round_even(mul(high, splat(inverse))))
+    store_int8(q, q_low)
+    store_int8(q + 16, q_high)
+    total = lane_sum_int(add_int(q_low, q_high))
+    step = largest / np.float32(127.0)
+    store_scalar(scale, step)
+    store_uint32_scalar(block_sum, total)
+    store_scalar(scaled_sum, step * np.float32(total))
+
+
 @jit
 def quantize_rows(team: Team, x: Floats, activation: Activation) -> None:
-    """q = round(x · 127 / max|x|) for each block of 32, ties to even; a block of zeros, or of less than
-    ``LEAST``, has scale 0. K is a multiple of 32.
+    """q = round(x · 127 / max|x|) and scale = max|x| / 127 for each block of 32 numbers of a row, ties to even.
+
+    x: [T, K] float32, K a multiple of 32; activation: at least T rows of K. A block whose magnitudes are all below
+    ``LEAST`` becomes zeros with scale 0; one with a NaN or an infinity gets a scale that spoils its products.
     """
-    blocks = x.shape[1] // 32
-    chunks = (blocks + 15) // 16  # an item is 16 blocks of a row: enough to be worth sharing
-    item = team.rank
-    while item < x.shape[0] * chunks:
-        t, chunk = item // chunks, item % chunks
-        for block in range(16 * chunk, min(blocks, 16 * chunk + 16)):
-            source = x.ctypes.data + t * x.strides[0] + 128 * block
-            target = activation.q.ctypes.data + t * activation.q.strides[0] + 32 * block
-            low, high = load(source), load(source + 64)
-            # As integers the bits of magnitudes have the same order, and NaN is the greatest: it spoils the scale, and
-            # with it every product, instead of passing for a small number.
-            bits = maximum_int(bits_as_int(absolute(low)), bits_as_int(absolute(high)))
-            largest = lane_max(bits_as_float(splat_int(lane_max_int(bits))))
-            inverse = np.float32(0.0)
-            if largest < LEAST:
-                largest = np.float32(0.0)
-            else:
-                inverse = np.float32(127.0) / largest
-            q_low = to_int(round_even(mul(low, splat(inverse))))
-            q_high = to_int(round_even(mul(high, splat(inverse))))
-            store_int8(target, q_low)
-            store_int8(target + 16, q_high)
-            total = lane_sum_int(add_int(q_low, q_high))
-            scale = largest / np.float32(127.0)
-            activation.scale[t, block] = scale
-            activation.block_sum[t, block] = total
-            activation.scaled_sum[t, block] = scale * np.float32(total)
-        item += team.size
+    T, blocks = x.shape[0], x.shape[1] // 32
+    chunks = (blocks + CHUNK - 1) // CHUNK
+    groups = (T + ROW_GROUP - 1) // ROW_GROUP
+    # A piece is one chunk of a group of rows, whose scales lie on the same cache lines.
+    for piece in share(team, groups * chunks):
+        group, chunk = piece // chunks, piece % chunks
+        for t in range(ROW_GROUP * group, min(T, ROW_GROUP * group + ROW_GROUP)):
+            source = x.ctypes.data + t * x.strides[0]
+            q = activation.q.ctypes.data + t * activation.q.strides[0]
+            scales = group * activation.scale.strides[0] + SCALE_STRIDE * (t % ROW_GROUP)
+            for block in range(CHUNK * chunk, min(blocks, CHUNK * chunk + CHUNK)):
+                place = scales + GROUP_STRIDE * block
+                _quantize_block(
+                    source + 128 * block,
+                    q + 32 * block,
+                    activation.scale.ctypes.data + place,
+                    activation.block_sum.ctypes.data + place,
+                    activation.scaled_sum.ctypes.data + place,
+                )
     barrier(team)

@@ -8,9 +8,8 @@ import numpy as np
 
 from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
 from cutaway.ops.cpu.math import sine_cosine
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd import load_scalar
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inner_jit, jit
 
 
 @jit
@@ -23,16 +22,20 @@ def rope_angles(team: Team, positions: Ints, inverse_frequencies: Doubles, magni
     tables, pairs = inverse_frequencies.shape
     if tables == 0:
         return
-    t = team.rank
-    while t < positions.shape[0]:
+    for t in share(team, positions.shape[0]):
         for table in range(tables):
             for i in range(pairs):
                 sine, cosine = sine_cosine(positions[t] * inverse_frequencies[table, i])
                 place = 2 * (table * pairs + i)
                 angles[t, place] = np.float32(cosine * magnitudes[table])
                 angles[t, place + 1] = np.float32(sine * magnitudes[table])
-        t += team.size
     barrier(team)
+
+
+@inner_jit
+def _turned(x: np.float32, y: np.float32, cosine: np.float32, sine: np.float32) -> tuple[np.float32, np.float32]:
+    """The pair (x, y), rotated by the angle of this cosine and sine."""
+    return x * cosine - y * sine, x * sine + y * cosine
 
 
 @jit
@@ -55,17 +58,16 @@ def rope(
     if table < 0:
         return
     pairs = rotary_dim // 2
-    step, reach = (2, 1) if interleaved else (1, pairs)
-    t = team.rank
-    while t < qkv.shape[0]:
-        own = angles.ctypes.data + t * angles.strides[0] + 4 * table * rotary_dim
+    for t in share(team, qkv.shape[0]):
+        turn = angles[t, table * rotary_dim : (table + 1) * rotary_dim]  # cosine and sine of each pair
         for head in range(num_heads):
-            for i in range(pairs):
-                a = head * head_dim + i * step
-                b = a + reach
-                cosine, sine = load_scalar(own + 8 * i), load_scalar(own + 8 * i + 4)
-                x, y = qkv[t, a], qkv[t, b]
-                qkv[t, a] = x * cosine - y * sine
-                qkv[t, b] = x * sine + y * cosine
-        t += team.size
+            numbers = qkv[t, head * head_dim : head * head_dim + rotary_dim]
+            if interleaved:
+                for i in range(pairs):
+                    a, b = _turned(numbers[2 * i], numbers[2 * i + 1], turn[2 * i], turn[2 * i + 1])
+                    numbers[2 * i], numbers[2 * i + 1] = a, b
+            else:
+                first, second = numbers[:pairs], numbers[pairs:]
+                for i in range(pairs):
+                    first[i], second[i] = _turned(first[i], second[i], turn[2 * i], turn[2 * i + 1])
     barrier(team)

@@ -9,12 +9,12 @@ import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import exp
-from cutaway.ops.cpu.team import Team, barrier
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.cpu.team import Team, barrier, share
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import add, div, load, mul, splat, store, sub
 
 
-@jit
+@inner_jit
 def soft_capped(x: Any, cap: np.float32) -> Any:
     """cap · tanh(x / cap) for 16 float32; absolute error below 3e-7 · cap."""
     one, two = splat(np.float32(1.0)), splat(np.float32(2.0))
@@ -27,10 +27,8 @@ def softcap(team: Team, x: Floats, cap: np.float32) -> None:
     """x = cap · tanh(x / cap), in place; nothing where cap is 0. x: [T, N], N a multiple of 16."""
     if cap == 0:
         return
-    t = team.rank
-    while t < x.shape[0]:
+    for t in share(team, x.shape[0]):
         row = x.ctypes.data + t * x.strides[0]
         for i in range(0, 4 * x.shape[1], 64):
             store(row + i, soft_capped(load(row + i), cap))
-        t += team.size
     barrier(team)

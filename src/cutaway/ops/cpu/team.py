@@ -1,16 +1,17 @@
 """A team: the threads that run one step together, seen from inside compiled code.
 
-In: a ``Team`` record, the same for all its members but for the rank. Out: work items from ``take``, each given to
-exactly one member, and ``barrier``, behind which all members see what all wrote before it. The shared words lie in one
-block of memory, each on a cache line of its own: arrivals, generation, then a work counter for each member.
+In: a ``Team`` record, the same for all its members but for the rank and the clock. Out: work, each piece of it given to
+exactly one member, by a fixed ``share`` of equal pieces or by ``take``, one item after the other; and ``barrier``,
+behind which all members see what all wrote before it. The shared words lie in one block of memory, each on a cache line
+of its own: arrivals, generation, then a work counter for each member.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba.core import types
 
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit
 from cutaway.ops.simd.processor import atomic_add, atomic_load, atomic_store, pause
 
 CACHE_LINE: Final = 64
@@ -40,7 +41,7 @@ def shared_block(size: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return raw[skip : skip + words]
 
 
-@jit
+@inner_jit
 def barrier(team: Team) -> None:
     """Wait until all members have arrived. The last one resets the work counters for the next operation."""
     if team.size == 1:
@@ -62,7 +63,18 @@ def barrier(team: Team) -> None:
                 pause()
 
 
-@jit
+@inner_jit
+def share(team: Team, count: int) -> Any:
+    """This member's part of ``count`` equal pieces of work, a range. Parts are contiguous and the same in every
+    operation: a member finds most of what it reads in its own cache, and doesn't write to cache lines that others write
+    to. For work so short that waiting for a slow member costs less than ``take``.
+    """
+    # Rounded up, so that a single piece, the row of a decode step, is rank 0's, whose cache has the row.
+    first, end = count * team.rank, count * (team.rank + 1)
+    return range((first + team.size - 1) // team.size, (end + team.size - 1) // team.size)
+
+
+@inner_jit
 def take(team: Team, num_items: int) -> int:
     """The next of ``num_items`` work items for this member, or -1 when none is left.
 

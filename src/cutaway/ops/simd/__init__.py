@@ -3,7 +3,7 @@
 A value of type ``Rows(element, m)`` is m vectors held in registers, each of 16 float32, 16 int32 or 64 uint8 lanes.
 Every word is generic over m, so that one kernel source serves one row of activations or eight. The width of 16 lanes
 is part of the numerical contract: each lowering (AVX-512, AVX2, aarch64) computes the same 16 lanes in the same order,
-and so gives the same bits.
+and so gives the same bits. The words of ``matrices``, which the lowering "amx" has besides, are exact in integers.
 """
 
 from cutaway.ops.simd.arithmetic import (
@@ -34,6 +34,7 @@ from cutaway.ops.simd.arithmetic import (
     shift_right_bytes,
     sqrt,
     sub,
+    sub_bytes,
     sub_int,
     to_float,
     to_int,
@@ -57,6 +58,14 @@ from cutaway.ops.simd.lanes import (
 )
 from cutaway.ops.simd.lookup import look_up_bytes, splat_16_bytes
 from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.matrices import (
+    clear_matrix,
+    close_matrices,
+    load_matrix,
+    multiply_matrices,
+    open_matrices,
+    store_matrix,
+)
 from cutaway.ops.simd.memory import (
     load,
     load_bfloat,
@@ -65,6 +74,7 @@ from cutaway.ops.simd.memory import (
     load_int,
     load_int8,
     load_rows,
+    load_rows_int,
     load_scalar,
     load_sized,
     load_uint8,
@@ -81,6 +91,7 @@ from cutaway.ops.simd.memory import (
     store_scalar,
     store_scalar_sized,
     store_sized,
+    store_uint8,
     store_uint8_scalar,
     store_uint32_scalar,
 )
@@ -94,6 +105,8 @@ __all__ = [
     "and_uint",
     "bits_as_float",
     "bits_as_int",
+    "clear_matrix",
+    "close_matrices",
     "div",
     "dot_u7",
     "dot_u8",
@@ -113,7 +126,9 @@ __all__ = [
     "load_half_scalar",
     "load_int",
     "load_int8",
+    "load_matrix",
     "load_rows",
+    "load_rows_int",
     "load_scalar",
     "load_sized",
     "load_uint8",
@@ -127,6 +142,8 @@ __all__ = [
     "mul",
     "mul_high_uint",
     "mul_int",
+    "multiply_matrices",
+    "open_matrices",
     "or_bytes",
     "power_of_two",
     "prefetch",
@@ -147,13 +164,16 @@ __all__ = [
     "store",
     "store_int",
     "store_int8",
+    "store_matrix",
     "store_rows",
     "store_scalar",
     "store_scalar_sized",
     "store_sized",
+    "store_uint8",
     "store_uint8_scalar",
     "store_uint32_scalar",
     "sub",
+    "sub_bytes",
     "sub_int",
     "to_float",
     "to_int",

@@ -79,6 +79,7 @@ def _high(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 and_bytes = elementwise("and_bytes", 2, "u8", "u8", lambda b, x, y: b.and_(x, y))
 or_bytes = elementwise("or_bytes", 2, "u8", "u8", lambda b, x, y: b.or_(x, y))
+sub_bytes = elementwise("sub_bytes", 2, "u8", "u8", lambda b, x, y: b.sub(x, y))
 shift_left_bytes = elementwise("shift_left_bytes", 2, "u8", "u8", lambda b, x, y: b.shl(x, y))
 shift_right_bytes = elementwise("shift_right_bytes", 2, "u8", "u8", lambda b, x, y: b.lshr(x, y))
 low_nibbles = elementwise("low_nibbles", 1, "u8", "u8", lambda b, x: b.and_(x, constant(x.type, 15)))

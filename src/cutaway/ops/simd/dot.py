@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.lowering import VECTORS
 from cutaway.ops.simd.rows import (
     BYTES,
     I8,
@@ -94,7 +94,7 @@ def _dot_neon_i8mm(
     return join(builder, [call_llvm(builder, _USDOT, _QUARTER_I32, *pair, signed) for pair in pairs])
 
 
-_LOWERED = {"avx512": _dot_avx512, "avx2": _dot_avx2, "neon": _dot_neon, "neon_i8mm": _dot_neon_i8mm}[LOWERING]
+_LOWERED = {"avx512": _dot_avx512, "avx2": _dot_avx2, "neon": _dot_neon, "neon_i8mm": _dot_neon_i8mm}[VECTORS]
 
 
 def _dot(name: str, wide: bool) -> Any:

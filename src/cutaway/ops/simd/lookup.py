@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.lowering import VECTORS
 from cutaway.ops.simd.rows import BYTES, I64, VECTOR_I32, VECTOR_U8, call_llvm, intrinsic, join, pack, split
 
 _VECTOR_I64 = ir.VectorType(I64, 8)
@@ -47,7 +47,7 @@ def _look_up_neon(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir
 
 
 _LOWERED = {"avx512": _look_up_avx512, "avx2": _look_up_avx2, "neon": _look_up_neon, "neon_i8mm": _look_up_neon}[
-    LOWERING
+    VECTORS
 ]
 
 

@@ -4,6 +4,8 @@ In: the processor that Numba compiles for (the host, or the one that NUMBA_CPU_N
 ``LOWERING``, one of the names in ``LOWERINGS``. Anything below a machine's floor is refused.
 """
 
+import ctypes
+import functools
 import platform
 from typing import Any, Final
 
@@ -13,14 +15,19 @@ import numba
 from cutaway.errors import UnsupportedMachineError
 
 _NUMBA: Any = numba.config
+_AVX512 = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
 LOWERINGS: Final = {
     "x86_64": {
-        "avx512": ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
+        "amx": (*_AVX512, "amx-tile", "amx-int8"),
+        "avx512": _AVX512,
         "avx2": ("avx2", "fma", "f16c"),
     },
     "aarch64": {"neon_i8mm": ("dotprod", "i8mm"), "neon": ("dotprod",)},
 }
-"""For each machine, the lowerings and the instruction sets that they need: the best first, the floor last."""
+"""For each machine, the lowerings and the instruction sets that they need: the best first, the floor last. "amx" is
+"avx512" with products of whole matrix registers besides.
+"""
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64
 
 _FLOOR_NAMES = {
     "x86_64": "x86-64-v3 (AVX2, FMA, F16C: Intel since 2013, AMD since 2015)",
@@ -47,7 +54,23 @@ def processor_features() -> frozenset[str]:
         return features_in_use(llvm.get_default_triple(), processor_name(), features)
     if not _NUMBA.ENABLE_AVX:
         return frozenset()
-    return frozenset(part[1:] for part in features.split(",") if part.startswith("+"))
+    found = frozenset(part[1:] for part in features.split(",") if part.startswith("+"))
+    amx = {name for name in found if name.startswith("amx-")}
+    return found if not amx or _ask_for_matrices() else found - amx
+
+
+@functools.cache
+def _ask_for_matrices() -> bool:
+    """Ask the system for room to save AMX's registers in; whether it is given. A process that doesn't ask is killed
+    when it uses them.
+
+    The permission is for all threads of the process and the children that it forks; another program must ask again. An
+    older system doesn't know the question, a container's filter may refuse it, and so does Linux where a thread has a
+    stack for signals that is too small for the registers. (Linux, Documentation/arch/x86/xstate.rst.)
+    """
+    if platform.system() != "Linux":
+        return False
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
 
 
 def features_in_use(triple: str, processor: str, features: str) -> frozenset[str]:
@@ -106,3 +129,5 @@ if _NUMBA.DISABLE_JIT:
     raise UnsupportedMachineError("NUMBA_DISABLE_JIT is set, and Cutaway's kernels exist only compiled. Unset it.")
 MACHINE: Final = machine_family(platform.machine())
 LOWERING: Final = choose_lowering(MACHINE, processor_features())
+VECTORS: Final = "avx512" if LOWERING == "amx" else LOWERING
+"""The lowering of words for vectors, which "amx" has from "avx512"."""

@@ -141,20 +141,26 @@ splat_rows_int8 = _splat_rows("splat_rows_int8", "i32", I8, 1, lambda b, x: b.se
 """Row r holds the signed byte at address + r · stride, as int32, in all lanes."""
 
 
-@intrinsic(prefer_literal=True)
-def load_rows(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
-    """m vectors of float32; row r from address + r · stride."""
-    if not isinstance(m, types.IntegerLiteral):
-        return None
-    rows = Rows("f32", m.literal_value)
+def _rows_loader(name: str, element: str, vector: ir.VectorType) -> Any:
+    def word(typing_context: Any, address: Any, stride: Any, m: Any) -> Any:
+        if not isinstance(m, types.IntegerLiteral):
+            return None
+        rows = Rows(element, m.literal_value)
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        vectors = [
-            load_at(builder, row_address(builder, values[0], values[1], row), VECTOR_F32, 4) for row in range(rows.m)
-        ]
-        return pack(builder, rows, vectors)
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+            addresses = [row_address(builder, values[0], values[1], row) for row in range(rows.m)]
+            return pack(builder, rows, [load_at(builder, each, vector, 4) for each in addresses])
 
-    return rows(Address, Address, m), codegen
+        return rows(Address, Address, m), codegen
+
+    word.__name__ = word.__qualname__ = name
+    return intrinsic(prefer_literal=True)(word)
+
+
+load_rows = _rows_loader("load_rows", "f32", VECTOR_F32)
+"""m vectors of float32; row r from address + r · stride."""
+load_rows_int = _rows_loader("load_rows_int", "i32", VECTOR_I32)
+"""m vectors of int32; row r from address + r · stride."""
 
 
 @intrinsic
@@ -183,6 +189,7 @@ def _storer(name: str, rows: Rows, convert: Callable[..., ir.Value] = lambda b, 
 
 store = _storer("store", FLOATS)
 store_int = _storer("store_int", INTS)
+store_uint8 = _storer("store_uint8", BYTES)
 store_int8 = _storer("store_int8", INTS, lambda b, x: b.trunc(x, _VECTOR_I8))
 """The low bytes of 16 int32."""
 

@@ -10,6 +10,7 @@ one input whatever its weights are:  Σ w·x = s · Σ w·a  for each 32 weights
 from typing import Final
 
 from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
 from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
     TILE_ROWS,
@@ -52,7 +53,6 @@ def _multiply(name: str, M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -65,8 +65,8 @@ def _multiply(name: str, M: int) -> Kernel:
                 products = fma(weights, to_float(splat_rows_int8(q, q_stride, M)), products)
                 tile += TILE_ROWS * size
                 q += 1
-            total = fma(products, splat_rows(scale, block_stride, M), total)
-            scale += 4
+            total = fma(products, splat_rows(scale, SCALE_STRIDE, M), total)
+            scale += GROUP_STRIDE
         store_rows(out, out_stride, total)
 
     float_multiply.__qualname__ = f"{name.lower()}_multiply_{M}"

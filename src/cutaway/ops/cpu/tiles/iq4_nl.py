@@ -10,14 +10,11 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    payload_place,
-)
-from cutaway.ops.cpu.tiles.levels import dot_levels, level_of
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, payload_place
+from cutaway.ops.cpu.tiles.levels import dot_levels, expand_levels, level_of
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
+from cutaway.ops.cpu.tiles.panel import MULTIPLY, PANEL_SCALES, step_bytes
 from cutaway.ops.cpu.tiles.q4_0 import BYTES, SCALE, q4_0_pack_block
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -32,11 +29,14 @@ from cutaway.ops.simd import (
     splat_int,
     splat_rows,
     splat_rows_int,
+    store,
     store_rows,
     store_scalar,
     to_float,
     zeros,
 )
+
+STEP: Final = step_bytes(32, False)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -51,21 +51,20 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
             fetch_ahead(tile, BYTES)
-            products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
+            products = mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(-128))
             products = dot_levels(products, tile, q, q_stride)
-            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
             total = fma(scaled, load_half(tile + SCALE), total)
             tile += BYTES
             q += 32
-            scale += 4
-            block_sum += 4
+            scale += GROUP_STRIDE
+            block_sum += GROUP_STRIDE
         store_rows(out, out_stride, total)
 
     iq4_nl_multiply.__qualname__ = f"iq4_nl_multiply_{M}"
@@ -84,6 +83,16 @@ def iq4_nl_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES
 
 
+@kernel
+def iq4_nl_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks):
+        expand_levels(tile, panel)
+        store(panel + PANEL_SCALES, load_half(tile + SCALE))
+        tile += BYTES
+        panel += STEP
+
+
 IQ4_NL: Final = TileFormat(
     block_type=BY_NAME["IQ4_NL"],
     block_bytes=BYTES,
@@ -91,4 +100,6 @@ IQ4_NL: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=iq4_nl_decode_row,
+    expand=iq4_nl_expand,
+    multiply_panel=MULTIPLY,
 )

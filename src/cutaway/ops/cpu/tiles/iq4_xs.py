@@ -12,16 +12,11 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    move_payload,
-    payload_place,
-)
-from cutaway.ops.cpu.tiles.levels import dot_levels, level_of
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, move_payload, payload_place
+from cutaway.ops.cpu.tiles.levels import dot_levels, expand_levels, level_of
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
+from cutaway.ops.cpu.tiles.panel import MULTIPLY, PANEL_SCALES, step_bytes
 from cutaway.ops.cpu.tiles.parts import PARTS
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -37,6 +32,7 @@ from cutaway.ops.simd import (
     splat_int,
     splat_rows,
     splat_rows_int,
+    store,
     store_rows,
     store_scalar,
     store_uint8_scalar,
@@ -47,6 +43,7 @@ from cutaway.ops.simd import (
 SCALES, PART_BYTES = 256, 272  # offset in a part, and its size
 D = PARTS * PART_BYTES  # offset in a block of the tile, and its size
 BYTES = D + 32
+STEP: Final = step_bytes(32, False)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -61,7 +58,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -70,14 +66,14 @@ def _multiply(M: int) -> Kernel:
             d = load_half(tile + D)
             for _ in range(PARTS):
                 fetch_ahead(tile, PART_BYTES)
-                products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
+                products = mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(-128))
                 products = dot_levels(products, tile, q, q_stride)
-                scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+                scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
                 total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES))), total)
                 tile += PART_BYTES
                 q += 32
-                scale += 4
-                block_sum += 4
+                scale += GROUP_STRIDE
+                block_sum += GROUP_STRIDE
             tile += BYTES - D
         store_rows(out, out_stride, total)
 
@@ -112,6 +108,19 @@ def iq4_xs_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES - D
 
 
+@kernel
+def iq4_xs_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks // PARTS):
+        d = load_half(tile + D)
+        for _ in range(PARTS):
+            expand_levels(tile, panel)
+            store(panel + PANEL_SCALES, mul(d, to_float(load_int8(tile + SCALES))))
+            tile += PART_BYTES
+            panel += STEP
+        tile += BYTES - D
+
+
 IQ4_XS: Final = TileFormat(
     block_type=BY_NAME["IQ4_XS"],
     block_bytes=BYTES,
@@ -119,4 +128,6 @@ IQ4_XS: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=iq4_xs_decode_row,
+    expand=iq4_xs_expand,
+    multiply_panel=MULTIPLY,
 )

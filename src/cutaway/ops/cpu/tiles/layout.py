@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.formats.blocks import BlockType
-from cutaway.ops.kernel_cache import Kernel, inlined, jit
+from cutaway.ops.kernel_cache import Kernel, inlined, root_jit
 from cutaway.ops.simd import (
     load_uint8_scalar,
     load_uint32_scalar,
@@ -25,11 +25,11 @@ from cutaway.ops.simd import (
     store_uint8_scalar,
     store_uint32_scalar,
 )
-from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.lowering import LOWERING, VECTORS
 from cutaway.ops.simd.processor import call_kernel
 
 TILE_ROWS: Final = 16
-ROW_BLOCK: Final = {"avx512": 8, "avx2": 2, "neon": 2, "neon_i8mm": 2}[LOWERING]
+ROW_BLOCK: Final = {"avx512": 8, "avx2": 2, "neon": 2, "neon_i8mm": 2}[VECTORS]
 """Rows of activations that a tile kernel takes at once; as many as the registers hold. (On aarch64, three would be
 written to memory and read back within a block.)
 """
@@ -40,6 +40,8 @@ WEIGHT: Final = np.dtype(
         ("bias", np.int64),  # address of float32 [rows, padded to tiles]
         ("multiply_one", np.int64),  # address of the kernel for one row of activations
         ("multiply_many", np.int64),  # … for ROW_BLOCK rows
+        ("expand", np.int64),  # … that expands a tile into a panel (``panel``), or 0
+        ("multiply_panel", np.int64),  # … for two panels and any number of rows, or 0
         ("decode_row", np.int64),  # … that decodes one row to float32
         ("rows", np.int64),  # N
         ("columns", np.int64),  # K
@@ -48,8 +50,10 @@ WEIGHT: Final = np.dtype(
 )
 """A weight matrix as compiled code sees it: a record, so that one compiled forward serves any mixture of formats.
 
-    multiply(tile, num_blocks, bias, q, q_stride, scale, block_sum, scaled_sum, block_stride, out, out_stride)
+    multiply(tile, num_blocks, bias, q, q_stride, scale, block_sum, scaled_sum, out, out_stride)
         for M rows of activations r and the tile's 16 rows n:  out[r, n] = bias[n] + Σ_k w[n, k] · x[r, k]
+    expand(tile, num_blocks, panel)
+        the tile's weights as signed bytes, with float32 scales
     decode_row(tile, lane, num_blocks, out)
         out[k] = w[lane, k]
 
@@ -72,6 +76,8 @@ class TileFormat:
     multiply_one: Kernel
     multiply_many: Kernel
     decode_row: Kernel
+    expand: Kernel | None = None  # where the format has panels
+    multiply_panel: Kernel | None = None
     blocks_taken: int = 1  # of the file, for a block of the tile; weights that are numbers are blocks of one
 
     @property
@@ -93,9 +99,30 @@ class TileFormat:
         return -(-rows // TILE_ROWS) * self.tile_bytes(columns)
 
     @property
-    def kernels(self) -> tuple[Kernel, Kernel, Kernel, Kernel]:
-        """All of the format's kernels."""
-        return self.pack_block, self.multiply_one, self.multiply_many, self.decode_row
+    def panel_kernels(self) -> tuple[Kernel, ...]:
+        """Those for panels, if the machine multiplies panels and the format has them."""
+        return (self.expand, self.multiply_panel) if LOWERING == "amx" and self.expand and self.multiply_panel else ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All of the format's kernels that this machine uses."""
+        return self.pack_block, self.multiply_one, self.multiply_many, self.decode_row, *self.panel_kernels
+
+    def record(self, tiles: int, bias: int, rows: int, columns: int) -> tuple[int, ...]:
+        """A matrix as ``WEIGHT``: tiles and bias by their addresses. Compiles what isn't compiled yet."""
+        expand, multiply_panel = [each.address for each in self.panel_kernels] or (0, 0)
+        return (
+            tiles,
+            bias,
+            self.multiply_one.address,
+            self.multiply_many.address,
+            expand,
+            multiply_panel,
+            self.decode_row.address,
+            rows,
+            columns,
+            self.tile_bytes(columns),
+        )
 
 
 AHEAD: Final = 4096
@@ -131,7 +158,7 @@ def move_half(source: int, target: int) -> None:
     store_uint8_scalar(target + 1, load_uint8_scalar(source + 1))
 
 
-@jit
+@root_jit
 def _repack(
     pack_block: int,
     source: int,

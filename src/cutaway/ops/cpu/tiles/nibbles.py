@@ -23,7 +23,9 @@ from cutaway.ops.simd import (
     shift_left_bytes,
     shift_right_bytes,
     splat_uint8,
+    store_uint8,
     store_uint32_scalar,
+    sub_bytes,
 )
 
 
@@ -69,14 +71,45 @@ def dot_nibbles(products: Any, nibbles: int, q: int, q_stride: int) -> Any:
 
 
 @inlined
+def _low_five_bits(pairs: Any, fifth: Any) -> Any:
+    """Bytes of 5 bits: the low nibbles of a group, below the lowest bit of each byte of ``fifth``."""
+    return or_bytes(low_nibbles(pairs), and_bytes(shift_left_bytes(fifth, splat_uint8(4)), splat_uint8(16)))
+
+
+@inlined
+def _high_five_bits(pairs: Any, fifth: Any) -> Any:
+    """Bytes of 5 bits: the high nibbles of a group, below bit 4 of each byte of ``fifth``."""
+    return or_bytes(high_nibbles(pairs), and_bytes(fifth, splat_uint8(16)))
+
+
+@inlined
 def dot_five_bits(products: Any, nibbles: int, fifth_bits: int, q: int, q_stride: int) -> Any:
     """products[r, n] + Σ_k w[n, k] · q[r, k] over 32 weights of 5 bits; products: int32 rows."""
     fifth = load_uint8(fifth_bits)
     for group in range(4):
         pairs = load_uint8(nibbles + 64 * group)
-        low = or_bytes(low_nibbles(pairs), and_bytes(shift_left_bytes(fifth, splat_uint8(4)), splat_uint8(16)))
-        high = or_bytes(high_nibbles(pairs), and_bytes(fifth, splat_uint8(16)))
-        products = dot_u7(products, low, q + 4 * group, q_stride)
-        products = dot_u7(products, high, q + 16 + 4 * group, q_stride)
+        products = dot_u7(products, _low_five_bits(pairs, fifth), q + 4 * group, q_stride)
+        products = dot_u7(products, _high_five_bits(pairs, fifth), q + 16 + 4 * group, q_stride)
         fifth = shift_right_bytes(fifth, splat_uint8(1))
     return products
+
+
+@inlined
+def expand_nibbles(nibbles: int, offset: int, panel: int) -> None:
+    """32 weights of 4 bits, less the offset, as signed bytes into a panel's groups."""
+    offsets = splat_uint8(offset)
+    for group in range(4):
+        pairs = load_uint8(nibbles + 64 * group)
+        store_uint8(panel + 64 * group, sub_bytes(low_nibbles(pairs), offsets))
+        store_uint8(panel + 256 + 64 * group, sub_bytes(high_nibbles(pairs), offsets))
+
+
+@inlined
+def expand_five_bits(nibbles: int, fifth_bits: int, offset: int, panel: int) -> None:
+    """32 weights of 5 bits, less the offset, as signed bytes into a panel's groups."""
+    fifth, offsets = load_uint8(fifth_bits), splat_uint8(offset)
+    for group in range(4):
+        pairs = load_uint8(nibbles + 64 * group)
+        store_uint8(panel + 64 * group, sub_bytes(_low_five_bits(pairs, fifth), offsets))
+        store_uint8(panel + 256 + 64 * group, sub_bytes(_high_five_bits(pairs, fifth), offsets))
+        fifth = shift_right_bytes(fifth, splat_uint8(1))

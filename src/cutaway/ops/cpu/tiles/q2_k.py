@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, low_bit_pairs, next_bit_pairs, pack_bit_pairs
 from cutaway.ops.cpu.tiles.layout import (
     ROW_BLOCK,
@@ -77,7 +78,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -86,7 +86,7 @@ def _multiply(M: int) -> Kernel:
             d, negative_dmin = load_half(tile + D), mul(load_half(tile + DMIN), splat(np.float32(-1.0)))
             for _ in range(PARTS):
                 fetch_ahead(tile, PART_BYTES)
-                factor = splat_rows(scale, block_stride, M)
+                factor = splat_rows(scale, SCALE_STRIDE, M)
                 half_sum = dot_constant(zeros_int(M), 1, q, q_stride)
                 for half in range(2):
                     both = load_int8(tile + SCALES + 16 * half)
@@ -95,11 +95,11 @@ def _multiply(M: int) -> Kernel:
                     products = _dot_half(zeros_int(M), tile + 64 * half, q + 16 * half, q_stride)
                     scaled = mul(to_float(products), factor)
                     total = fma(scaled, mul(d, to_float(and_uint(both, splat_int(15)))), total)
-                    half_sum = sub_int(splat_rows_int(block_sum, block_stride, M), half_sum)
+                    half_sum = sub_int(splat_rows_int(block_sum, SCALE_STRIDE, M), half_sum)
                 tile += PART_BYTES
                 q += 32
-                scale += 4
-                block_sum += 4
+                scale += GROUP_STRIDE
+                block_sum += GROUP_STRIDE
             tile += BYTES - D
         store_rows(out, out_stride, total)
 

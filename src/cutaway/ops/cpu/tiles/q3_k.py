@@ -13,16 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, low_bit_pairs, next_bit_pairs, pack_bit_pairs
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-)
-from cutaway.ops.cpu.tiles.nibbles import (
-    pack_fifth_bits_of_bytes,
-)
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half
+from cutaway.ops.cpu.tiles.nibbles import pack_fifth_bits_of_bytes
+from cutaway.ops.cpu.tiles.panel import MULTIPLY_HALVES, PANEL_HALF_SCALES, step_bytes
 from cutaway.ops.cpu.tiles.parts import PARTS
 from cutaway.ops.kernel_cache import Kernel, inlined, kernel
 from cutaway.ops.simd import (
@@ -45,9 +40,12 @@ from cutaway.ops.simd import (
     splat_rows,
     splat_rows_int,
     splat_uint8,
+    store,
     store_rows,
     store_scalar,
+    store_uint8,
     store_uint8_scalar,
+    sub_bytes,
     sub_int,
     to_float,
     zeros,
@@ -57,6 +55,13 @@ from cutaway.ops.simd import (
 THIRD, SCALES, PART_BYTES = 128, 192, 224  # offsets in a part, and its size
 D = PARTS * PART_BYTES  # offset in a block of the tile, and its size
 BYTES = D + 32
+STEP: Final = step_bytes(16, False)  # of a panel
+
+
+@inlined
+def _with_third_bits(low: Any, third: Any) -> Any:
+    """Bytes of 3 bits: the lowest pair of bits of each byte of ``low`` below the lowest bit of ``third``."""
+    return or_bytes(low_bit_pairs(low), and_bytes(shift_left_bytes(third, splat_uint8(2)), splat_uint8(4)))
 
 
 @inlined
@@ -64,8 +69,7 @@ def _dot_half(products: Any, pairs: int, third: Any, q: int, q_stride: int) -> A
     """products[r, n] + Σ_k w[n, k] · q[r, k] over 16 weights of 3 bits; ``third``: theirs are the lowest 4 bits."""
     low = load_uint8(pairs)
     for group in range(4):
-        weights = or_bytes(low_bit_pairs(low), and_bytes(shift_left_bytes(third, splat_uint8(2)), splat_uint8(4)))
-        products = dot_u7(products, weights, q + 4 * group, q_stride)
+        products = dot_u7(products, _with_third_bits(low, third), q + 4 * group, q_stride)
         low, third = next_bit_pairs(low), shift_right_bytes(third, splat_uint8(1))
     return products
 
@@ -82,7 +86,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -91,19 +94,19 @@ def _multiply(M: int) -> Kernel:
             d = load_half(tile + D)
             for _ in range(PARTS):
                 fetch_ahead(tile, PART_BYTES)
-                factor = splat_rows(scale, block_stride, M)
+                factor = splat_rows(scale, SCALE_STRIDE, M)
                 third = load_uint8(tile + THIRD)
                 offset = dot_constant(zeros_int(M), 4, q, q_stride)  # Σ 4·a over the first half
                 for half in range(2):
                     products = _dot_half(zeros_int(M), tile + 64 * half, third, q + 16 * half, q_stride)
                     scaled = mul(to_float(sub_int(products, offset)), factor)
                     total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES + 16 * half))), total)
-                    offset = sub_int(mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(4)), offset)
+                    offset = sub_int(mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(4)), offset)
                     third = shift_right_bytes(third, splat_uint8(4))
                 tile += PART_BYTES
                 q += 32
-                scale += 4
-                block_sum += 4
+                scale += GROUP_STRIDE
+                block_sum += GROUP_STRIDE
             tile += BYTES - D
         store_rows(out, out_stride, total)
 
@@ -144,6 +147,25 @@ def q3_k_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES - D
 
 
+@kernel
+def q3_k_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks // PARTS):
+        d = load_half(tile + D)
+        for _ in range(PARTS):
+            third = load_uint8(tile + THIRD)
+            for half in range(2):
+                low = load_uint8(tile + 64 * half)
+                for group in range(4):
+                    weights = _with_third_bits(low, third)
+                    store_uint8(panel + 64 * group, sub_bytes(weights, splat_uint8(4)))
+                    low, third = next_bit_pairs(low), shift_right_bytes(third, splat_uint8(1))
+                store(panel + PANEL_HALF_SCALES, mul(d, to_float(load_int8(tile + SCALES + 16 * half))))
+                panel += STEP
+            tile += PART_BYTES
+        tile += BYTES - D
+
+
 Q3_K: Final = TileFormat(
     block_type=BY_NAME["Q3_K"],
     block_bytes=BYTES,
@@ -151,4 +173,6 @@ Q3_K: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q3_k_decode_row,
+    expand=q3_k_expand,
+    multiply_panel=MULTIPLY_HALVES,
 )

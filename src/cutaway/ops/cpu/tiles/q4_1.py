@@ -12,15 +12,10 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    move_payload,
-    payload_place,
-)
-from cutaway.ops.cpu.tiles.nibbles import dot_nibbles, nibble_of
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, move_payload, payload_place
+from cutaway.ops.cpu.tiles.nibbles import dot_nibbles, expand_nibbles, nibble_of
+from cutaway.ops.cpu.tiles.panel import MULTIPLY_WITH_MINIMA, PANEL_MINIMA, PANEL_SCALES, step_bytes
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -31,6 +26,7 @@ from cutaway.ops.simd import (
     load_uint8_scalar,
     mul,
     splat_rows,
+    store,
     store_rows,
     store_scalar,
     to_float,
@@ -39,6 +35,7 @@ from cutaway.ops.simd import (
 )
 
 SCALE, MINIMUM, BYTES = 256, 288, 320  # offsets in a block of the tile, and its size
+STEP: Final = step_bytes(32, True)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -53,7 +50,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -61,13 +57,13 @@ def _multiply(M: int) -> Kernel:
         for _ in range(num_blocks):
             fetch_ahead(tile, BYTES)
             products = dot_nibbles(zeros_int(M), tile, q, q_stride)
-            total = fma(load_half(tile + MINIMUM), splat_rows(scaled_sum, block_stride, M), total)
-            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            total = fma(load_half(tile + MINIMUM), splat_rows(scaled_sum, SCALE_STRIDE, M), total)
+            scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
             total = fma(scaled, load_half(tile + SCALE), total)
             tile += BYTES
             q += 32
-            scale += 4
-            scaled_sum += 4
+            scale += GROUP_STRIDE
+            scaled_sum += GROUP_STRIDE
         store_rows(out, out_stride, total)
 
     q4_1_multiply.__qualname__ = f"q4_1_multiply_{M}"
@@ -95,6 +91,17 @@ def q4_1_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES
 
 
+@kernel
+def q4_1_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks):
+        expand_nibbles(tile, 0, panel)
+        store(panel + PANEL_SCALES, load_half(tile + SCALE))
+        store(panel + PANEL_MINIMA, load_half(tile + MINIMUM))
+        tile += BYTES
+        panel += STEP
+
+
 Q4_1: Final = TileFormat(
     block_type=BY_NAME["Q4_1"],
     block_bytes=BYTES,
@@ -102,4 +109,6 @@ Q4_1: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q4_1_decode_row,
+    expand=q4_1_expand,
+    multiply_panel=MULTIPLY_WITH_MINIMA,
 )

@@ -11,15 +11,10 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    move_payload,
-    payload_place,
-)
-from cutaway.ops.cpu.tiles.nibbles import dot_five_bits, fifth_bit_of, nibble_of, pack_fifth_bits
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, move_payload, payload_place
+from cutaway.ops.cpu.tiles.nibbles import dot_five_bits, expand_five_bits, fifth_bit_of, nibble_of, pack_fifth_bits
+from cutaway.ops.cpu.tiles.panel import MULTIPLY, PANEL_SCALES, step_bytes
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -34,6 +29,7 @@ from cutaway.ops.simd import (
     splat_int,
     splat_rows,
     splat_rows_int,
+    store,
     store_rows,
     store_scalar,
     to_float,
@@ -41,6 +37,7 @@ from cutaway.ops.simd import (
 )
 
 FIFTH, SCALE, BYTES = 256, 320, 352  # offsets in a block of the tile, and its size
+STEP: Final = step_bytes(32, False)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -55,21 +52,20 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
             fetch_ahead(tile, BYTES)
-            products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-16))
+            products = mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(-16))
             products = dot_five_bits(products, tile, tile + FIFTH, q, q_stride)
-            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
             total = fma(scaled, load_half(tile + SCALE), total)
             tile += BYTES
             q += 32
-            scale += 4
-            block_sum += 4
+            scale += GROUP_STRIDE
+            block_sum += GROUP_STRIDE
         store_rows(out, out_stride, total)
 
     q5_0_multiply.__qualname__ = f"q5_0_multiply_{M}"
@@ -97,6 +93,16 @@ def q5_0_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES
 
 
+@kernel
+def q5_0_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks):
+        expand_five_bits(tile, tile + FIFTH, 16, panel)
+        store(panel + PANEL_SCALES, load_half(tile + SCALE))
+        tile += BYTES
+        panel += STEP
+
+
 Q5_0: Final = TileFormat(
     block_type=BY_NAME["Q5_0"],
     block_bytes=BYTES,
@@ -104,4 +110,6 @@ Q5_0: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q5_0_decode_row,
+    expand=q5_0_expand,
+    multiply_panel=MULTIPLY,
 )

@@ -12,19 +12,16 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    payload_place,
-)
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, payload_place
 from cutaway.ops.cpu.tiles.nibbles import (
     dot_five_bits,
+    expand_five_bits,
     fifth_bit_of,
     nibble_of,
     pack_fifth_bits_of_bytes,
 )
+from cutaway.ops.cpu.tiles.panel import MULTIPLY_WITH_MINIMA, PANEL_MINIMA, PANEL_SCALES, step_bytes
 from cutaway.ops.cpu.tiles.parts import PARTS, pack_part_nibbles, six_bits
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
@@ -39,6 +36,7 @@ from cutaway.ops.simd import (
     mul,
     splat,
     splat_rows,
+    store,
     store_rows,
     store_scalar,
     store_uint8_scalar,
@@ -51,6 +49,7 @@ FIFTH, SCALES, MINIMA, PART_BYTES = 256, 320, 336, 352  # offsets in a part, and
 D = PARTS * PART_BYTES  # offsets in a block of the tile, and its size
 DMIN = D + 32
 BYTES = DMIN + 32
+STEP: Final = step_bytes(32, True)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -65,7 +64,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -76,13 +74,13 @@ def _multiply(M: int) -> Kernel:
                 fetch_ahead(tile, PART_BYTES)
                 products = dot_five_bits(zeros_int(M), tile, tile + FIFTH, q, q_stride)
                 minimum = mul(negative_dmin, to_float(load_int8(tile + MINIMA)))
-                total = fma(minimum, splat_rows(scaled_sum, block_stride, M), total)
-                scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+                total = fma(minimum, splat_rows(scaled_sum, SCALE_STRIDE, M), total)
+                scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
                 total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES))), total)
                 tile += PART_BYTES
                 q += 32
-                scale += 4
-                scaled_sum += 4
+                scale += GROUP_STRIDE
+                scaled_sum += GROUP_STRIDE
             tile += BYTES - D
         store_rows(out, out_stride, total)
 
@@ -125,6 +123,20 @@ def q5_k_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES - D
 
 
+@kernel
+def q5_k_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks // PARTS):
+        d, negative_dmin = load_half(tile + D), mul(load_half(tile + DMIN), splat(np.float32(-1.0)))
+        for _ in range(PARTS):
+            expand_five_bits(tile, tile + FIFTH, 0, panel)
+            store(panel + PANEL_SCALES, mul(d, to_float(load_int8(tile + SCALES))))
+            store(panel + PANEL_MINIMA, mul(negative_dmin, to_float(load_int8(tile + MINIMA))))
+            tile += PART_BYTES
+            panel += STEP
+        tile += BYTES - D
+
+
 Q5_K: Final = TileFormat(
     block_type=BY_NAME["Q5_K"],
     block_bytes=BYTES,
@@ -132,4 +144,6 @@ Q5_K: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q5_k_decode_row,
+    expand=q5_k_expand,
+    multiply_panel=MULTIPLY_WITH_MINIMA,
 )

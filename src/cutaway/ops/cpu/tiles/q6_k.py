@@ -13,15 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
 from cutaway.ops.cpu.tiles.bit_pairs import bit_pair_of, dot_constant, next_bit_pairs, pack_bit_pairs
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    payload_place,
-)
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, payload_place
 from cutaway.ops.cpu.tiles.nibbles import nibble_of
+from cutaway.ops.cpu.tiles.panel import MULTIPLY_HALVES, PANEL_HALF_SCALES, step_bytes
 from cutaway.ops.cpu.tiles.parts import PARTS, pack_part_nibbles
 from cutaway.ops.kernel_cache import Kernel, inlined, kernel
 from cutaway.ops.simd import (
@@ -46,9 +42,12 @@ from cutaway.ops.simd import (
     splat_rows,
     splat_rows_int,
     splat_uint8,
+    store,
     store_rows,
     store_scalar,
+    store_uint8,
     store_uint8_scalar,
+    sub_bytes,
     sub_int,
     to_float,
     zeros,
@@ -58,6 +57,7 @@ from cutaway.ops.simd import (
 UPPER, SCALES, PART_BYTES = 256, 384, 416  # offsets in a part, and its size
 D = PARTS * PART_BYTES  # offset in a block of the tile, and its size
 BYTES = D + 32
+STEP: Final = step_bytes(16, False)  # of a panel
 
 
 @inlined
@@ -78,7 +78,6 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
@@ -87,7 +86,7 @@ def _multiply(M: int) -> Kernel:
             d = load_half(tile + D)
             for _ in range(PARTS):
                 fetch_ahead(tile, PART_BYTES)
-                factor = splat_rows(scale, block_stride, M)
+                factor = splat_rows(scale, SCALE_STRIDE, M)
                 offset = dot_constant(zeros_int(M), 32, q, q_stride)  # Σ 32·a over the first half
 
                 products, upper = zeros_int(M), load_uint8(tile + UPPER)
@@ -98,7 +97,7 @@ def _multiply(M: int) -> Kernel:
                 scaled = mul(to_float(sub_int(products, offset)), factor)
                 total = fma(scaled, mul(d, to_float(load_int8(tile + SCALES))), total)
 
-                products = add_int(offset, mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-32)))
+                products = add_int(offset, mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(-32)))
                 upper = load_uint8(tile + UPPER + 64)
                 for group in range(4):
                     weights = _with_upper_bits(high_nibbles(load_uint8(tile + 64 * group)), upper)
@@ -109,8 +108,8 @@ def _multiply(M: int) -> Kernel:
 
                 tile += PART_BYTES
                 q += 32
-                scale += 4
-                block_sum += 4
+                scale += GROUP_STRIDE
+                block_sum += GROUP_STRIDE
             tile += BYTES - D
         store_rows(out, out_stride, total)
 
@@ -150,6 +149,25 @@ def q6_k_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES - D
 
 
+@kernel
+def q6_k_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks // PARTS):
+        d = load_half(tile + D)
+        for _ in range(PARTS):
+            for half in range(2):
+                upper, target = load_uint8(tile + UPPER + 64 * half), panel + half * STEP
+                for group in range(4):
+                    pairs = load_uint8(tile + 64 * group)
+                    weights = _with_upper_bits(high_nibbles(pairs) if half else low_nibbles(pairs), upper)
+                    store_uint8(target + 64 * group, sub_bytes(weights, splat_uint8(32)))
+                    upper = next_bit_pairs(upper)
+                store(target + PANEL_HALF_SCALES, mul(d, to_float(load_int8(tile + SCALES + 16 * half))))
+            tile += PART_BYTES
+            panel += 2 * STEP
+        tile += BYTES - D
+
+
 Q6_K: Final = TileFormat(
     block_type=BY_NAME["Q6_K"],
     block_bytes=BYTES,
@@ -157,4 +175,6 @@ Q6_K: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q6_k_decode_row,
+    expand=q6_k_expand,
+    multiply_panel=MULTIPLY_HALVES,
 )

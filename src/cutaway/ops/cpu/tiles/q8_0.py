@@ -11,13 +11,9 @@ from typing import Final
 import numpy as np
 
 from cutaway.formats.blocks import BY_NAME
-from cutaway.ops.cpu.tiles.layout import (
-    ROW_BLOCK,
-    TileFormat,
-    fetch_ahead,
-    move_half,
-    payload_place,
-)
+from cutaway.ops.cpu.arrays import GROUP_STRIDE, SCALE_STRIDE
+from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TileFormat, fetch_ahead, move_half, payload_place
+from cutaway.ops.cpu.tiles.panel import MULTIPLY, PANEL_SCALES, step_bytes
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     add,
@@ -34,14 +30,19 @@ from cutaway.ops.simd import (
     splat_int,
     splat_rows,
     splat_rows_int,
+    splat_uint8,
+    store,
     store_rows,
     store_scalar,
+    store_uint8,
     store_uint32_scalar,
+    sub_bytes,
     to_float,
     zeros,
 )
 
 SCALE, BYTES = 512, 544  # offset in a block of the tile, and its size
+STEP: Final = step_bytes(32, False)  # of a panel
 
 
 def _multiply(M: int) -> Kernel:
@@ -56,22 +57,21 @@ def _multiply(M: int) -> Kernel:
         scale: int,
         block_sum: int,
         scaled_sum: int,
-        block_stride: int,
         out: int,
         out_stride: int,
     ) -> None:
         total = add(zeros(M), load(bias))
         for _ in range(num_blocks):
             fetch_ahead(tile, BYTES)
-            products = mul_int(splat_rows_int(block_sum, block_stride, M), splat_int(-128))
+            products = mul_int(splat_rows_int(block_sum, SCALE_STRIDE, M), splat_int(-128))
             for group in range(8):
                 products = dot_u8(products, load_uint8(tile + 64 * group), q + 4 * group, q_stride)
-            scaled = mul(to_float(products), splat_rows(scale, block_stride, M))
+            scaled = mul(to_float(products), splat_rows(scale, SCALE_STRIDE, M))
             total = fma(scaled, load_half(tile + SCALE), total)
             tile += BYTES
             q += 32
-            scale += 4
-            block_sum += 4
+            scale += GROUP_STRIDE
+            block_sum += GROUP_STRIDE
         store_rows(out, out_stride, total)
 
     q8_0_multiply.__qualname__ = f"q8_0_multiply_{M}"
@@ -98,6 +98,18 @@ def q8_0_decode_row(tile: int, lane: int, num_blocks: int, out: int) -> None:
         tile += BYTES
 
 
+@kernel
+def q8_0_expand(tile: int, num_blocks: int, panel: int) -> None:
+    """A tile's weights as signed bytes, with their scales, into a panel (``tiles.panel``)."""
+    for _ in range(num_blocks):
+        for group in range(8):
+            weights = load_uint8(tile + 64 * group)
+            store_uint8(panel + 64 * group, sub_bytes(weights, splat_uint8(128)))
+        store(panel + PANEL_SCALES, load_half(tile + SCALE))
+        tile += BYTES
+        panel += STEP
+
+
 Q8_0: Final = TileFormat(
     block_type=BY_NAME["Q8_0"],
     block_bytes=BYTES,
@@ -105,4 +117,6 @@ Q8_0: Final = TileFormat(
     multiply_one=_multiply(1),
     multiply_many=_multiply(ROW_BLOCK),
     decode_row=q8_0_decode_row,
+    expand=q8_0_expand,
+    multiply_panel=MULTIPLY,
 )

@@ -1,0 +1,132 @@
+"""Where compiled kernels lie on disk: a folder whose name is a stamp over all that the code depends on, one file a
+signature.
+
+In: a key and what was compiled for it. Out: the same, in this process or another one. A file is written under another
+name and then renamed, so that several processes may compile at once.
+"""
+
+import atexit
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+import llvmlite
+import numba
+import numpy
+from numba.core import serialize
+
+from cutaway.hub.paths import kernels_dir
+from cutaway.ops.simd.lowering import LOWERING, processor_features, processor_name
+
+COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
+"""The package's sources that end up in compiled code."""
+
+STAMP_DIGITS: Final = 20
+STALE_AFTER_DAYS: Final = 30
+
+
+@functools.cache
+def stamp() -> str:
+    """A digest of everything that compiled code depends on: kernel sources, vocabulary, versions, processor."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for pattern in COMPILED_SOURCES:
+        for source in sorted(package.glob(pattern)):
+            digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
+    config: Any = numba.config
+    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE)
+    digest.update(repr((versions, settings, LOWERING, processor_name(), sorted(processor_features()))).encode())
+    return digest.hexdigest()[:STAMP_DIGITS]
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """The folder for this stamp, made if need be; a temporary one, with a warning, where the user's cache can't be
+    written.
+    """
+    folder = kernels_dir() / stamp()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:  # what lies in it will be executed
+            raise PermissionError(errno.EPERM, "others may write it")
+        # The folder's date says when it was last used; the ones long unused are removed.
+        os.utime(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if folder.is_dir() and error.errno != errno.EPERM:
+            return folder  # readable, and perhaps full: what it lacks is compiled again by each process
+        warnings.warn(
+            f"compiled kernels can't be kept in {folder} ({error.strerror}); they will be compiled again next time. "
+            "Set CUTAWAY_CACHE to a folder that can be written.",
+            stacklevel=2,
+        )
+        temporary = Path(tempfile.mkdtemp(prefix="cutaway-kernels-"))
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
+    _remove_stale(folder.parent)
+    return folder
+
+
+def _remove_stale(kernels: Path) -> None:
+    """Remove the folders of stamps that were not used for long: nothing but kernels, in folders that we named."""
+    with contextlib.suppress(OSError):  # another process may be doing the same
+        for folder in kernels.iterdir():
+            ours = re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink()
+            if ours and time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
+                for kernel_file in folder.glob("*.nbc"):
+                    kernel_file.unlink()
+                folder.rmdir()
+
+
+def cache_is_shared() -> bool:
+    """Whether other processes find what this one compiles."""
+    return cache_folder().parent == kernels_dir()
+
+
+class KernelFiles:
+    """One file for each signature: a SHA-256, then what it is the digest of.
+
+    Numba's own index file can mix up two signatures when two processes write at once; a damaged file would run.
+    """
+
+    def __init__(self, folder: str, base: str) -> None:
+        self._folder, self._base = Path(folder), base
+
+    def path(self, key: Any) -> Path:
+        """Where the code for this key lies, if it does."""
+        return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
+
+    def load(self, key: Any) -> Any:
+        """What was saved under the key, or None: a missing or damaged file is compiled anew and replaced."""
+        try:
+            content = self.path(key).read_bytes()
+        except OSError:
+            return None
+        digest, data = content[:32], content[32:]
+        return pickle.loads(data) if hashlib.sha256(data).digest() == digest else None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
+        path = self.path(key)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        serialized: bytes = serialize.dumps(data)  # type: ignore[no-untyped-call]
+        try:
+            temporary.write_bytes(hashlib.sha256(serialized).digest() + serialized)
+            temporary.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)

@@ -1,0 +1,331 @@
+"""A simulation of scheduler and block manager without a model: a seed decides everything, so a failure replays.
+
+The stand-in for the model is a function of all ids up to a position; the stand-in for the KV pool remembers, for each
+place of each block, the value of that function which was written there. So a block that was shared wrongly, copied
+wrongly or overwritten is seen by whoever reads it, and a request's answer can be computed alone and compared.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from cutaway.errors import CapacityError, QueueFullError
+from cutaway.memory.block_manager import BlockManager
+from cutaway.scheduler.continuous import ContinuousPolicy
+from cutaway.scheduler.limits import SchedulerLimits
+from cutaway.scheduler.policy import Policy
+from cutaway.scheduler.request import Request
+from cutaway.scheduler.scheduler import Scheduler
+from cutaway.scheduler.sequence import State
+from cutaway.scheduler.static import StaticPolicy
+from cutaway.scheduler.step import Sampled, Step
+
+POLICIES = ("static", "bucketed", "continuous", "continuous, whole prompts")
+VOCAB = 3  # few ids, so that prefixes are shared by chance too
+END = 0  # the end token, where the model of the day ends at all
+
+
+def make_policy(name: str) -> Policy:
+    """The policy of this name, one of POLICIES."""
+    if name in ("static", "bucketed"):
+        return StaticPolicy(bucketed=name == "bucketed")
+    return ContinuousPolicy(chunked_prefill=name == "continuous")
+
+
+def states_of(salt: bytes, ids: list[int]) -> list[int]:
+    """For each position, a number that depends on all ids up to it: what its keys and values stand for."""
+    state, states = int.from_bytes(salt, "little") + 1, []
+    for token in ids:
+        state = (state * 6364136223846793005 + token * 1442695040888963407 + 1013904223) % (1 << 61)
+        states.append(state)
+    return states
+
+
+def sample(state: int, choice: int) -> int:
+    """The token of a choice after a position."""
+    return ((state ^ (choice * 0x9E3779B97F4A7C15)) * 2862933555777941757 >> 40) % VOCAB
+
+
+def answer_alone(request: Request, choice: int, ends: bool) -> list[int]:
+    """What the choice is when nobody else is there."""
+    ids = list(request.ids)
+    while len(ids) < len(request.ids) + request.max_new_tokens:
+        ids.append(sample(states_of(request.salt, ids)[-1], choice))
+        if ends and ids[-1] == END:
+            break
+    return ids[len(request.ids) :]
+
+
+@dataclass
+class World:
+    """What a seed decides."""
+
+    seed: int
+    policy: str = ""
+    num_blocks: int = 0
+    block_length: int = 0
+    prefix_cache: bool = True
+    limits: SchedulerLimits = field(default_factory=lambda: SchedulerLimits(1, 1))
+    longest_prompt: int = 0
+    longest_answer: int = 0
+    choices: int = 1
+    arrivals: float = 0.5  # chance of another request before a step
+    aborts: float = 0.0  # chance of an abort at each of a step's phases
+    failures: float = 0.0  # chance that a step fails
+    deadlines: float = 0.0  # chance that a request has one
+    ends: bool = True  # whether the end token ends
+    scores: float = 0.0  # chance that a request wants its prompt scored
+    keeps_kv: bool = True
+
+
+def world_of(seed: int, policy: str | None = None) -> World:
+    """A world drawn at random: small pools, so that they are full most of the time."""
+    rng = random.Random(f"world {seed}")
+    policy = policy or rng.choice(POLICIES)
+    rows = rng.choice((1, 2, 3, 4, 7))
+    block_length = rng.choice((1, 2, 3, 4, 5, 16))
+    longest_prompt, longest_answer = rng.choice(((4, 4), (12, 12), (40, 5), (5, 40), (23, 19)))
+    least = -(-(longest_prompt + longest_answer - 1) // block_length)
+    return World(
+        seed=seed,
+        policy=policy,
+        # From what not every request fits in, to what all rows have room in.
+        num_blocks=max(1, rng.choice((least * 3 // 4, least, least + 1, least * 2, least * rows))),
+        block_length=block_length,
+        prefix_cache=rng.random() < 0.75,
+        limits=SchedulerLimits(
+            max_step_tokens=rows + rng.choice((0, 1, 2, 5, 17, 60)),
+            max_sequences=rows,
+            max_step_outputs=rows + rng.choice((0, 1, 7, 1000)),
+            max_waiting=rng.choice((1, 3, 10, 100)),
+            max_waiting_tokens=rng.choice((10, 100, 10_000)),
+            num_priorities=3,
+            ageing=rng.choice((1, 5, 50)),
+        ),
+        longest_prompt=longest_prompt,
+        longest_answer=longest_answer,
+        choices=rng.choice((1, 1, rows)),
+        arrivals=rng.choice((0.1, 0.5, 0.9)),
+        aborts=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        failures=rng.choice((0.0, 0.0, 0.05)),
+        deadlines=rng.choice((0.0, 0.1)),
+        ends=rng.random() < 0.5,
+        scores=rng.choice((0.0, 0.3)),
+        keeps_kv=rng.random() < 0.8 or not policy.startswith("continuous"),
+    )
+
+
+class Simulation:
+    """Runs a world and checks, after each step, all that must hold. ``events`` counts what came to pass."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = random.Random(f"events {world.seed}")
+        self.blocks = BlockManager(world.num_blocks, world.block_length, prefix_cache=world.prefix_cache)
+        policy = make_policy(world.policy)
+        self.scheduler = Scheduler(self.blocks, world.limits, policy, keeps_kv=world.keeps_kv, num_decisions=100)
+        self.memory: list[list[int | None]] = [[None] * world.block_length for _ in range(world.num_blocks)]
+        self.now = 0.0
+        self.steps = 0  # completed
+        self.live: dict[str, Request] = {}
+        self.submitted_at: dict[str, int] = {}
+        self.answers: dict[tuple[str, int], list[int]] = {}
+        self.done: set[tuple[str, int]] = set()
+        self.scored: dict[str, set[int]] = {}  # positions whose logits came out
+        self.prefixes = [[self.rng.randrange(VOCAB) for _ in range(world.longest_prompt)] for _ in range(3)]
+        self.events: dict[str, int] = {}
+
+    def run(self, num_requests: int) -> None:
+        """Let so many requests arrive, and go on until all have ended."""
+        arrived = 0
+        while arrived < num_requests or self.scheduler.has_work:
+            while arrived < num_requests and self.rng.random() < self.world.arrivals:
+                if not self._arrive(f"r{arrived}"):
+                    break
+                arrived += 1
+            self._step()
+        assert self.blocks.num_free == self.world.num_blocks, "blocks are lost"
+        assert self.scheduler.num_waiting == self.scheduler.num_running == 0
+        assert not self.live
+
+    def _count(self, event: str, times: int = 1) -> None:
+        self.events[event] = self.events.get(event, 0) + times
+
+    def _arrive(self, name: str) -> bool:
+        """False if the queue is full: there will be another try."""
+        world, rng = self.world, self.rng
+        length = rng.randint(1, world.longest_prompt)
+        shared = rng.randint(0, length)
+        ids = rng.choice(self.prefixes)[:shared] + [rng.randrange(VOCAB) for _ in range(length - shared)]
+        request = Request(
+            id=name,
+            ids=tuple(ids),
+            max_new_tokens=rng.randint(1, world.longest_answer),
+            num_choices=rng.randint(1, world.choices),
+            priority=rng.randrange(world.limits.num_priorities),
+            arrival=self.now,
+            deadline=self.now + rng.uniform(0.1, 20) if rng.random() < world.deadlines else None,
+            salt=rng.choice((b"", b"", b"a")),
+            scores_prompt=rng.random() < world.scores,
+        )
+        waiting = self.scheduler.num_waiting
+        try:
+            self.scheduler.submit(request)
+        except QueueFullError as error:
+            self._count("queue full")
+            return self._refused(error, waiting)
+        except CapacityError:
+            self._count("never fits")
+            assert -(-(length + request.max_new_tokens - 1) // world.block_length) > world.num_blocks
+        else:
+            self._count("submitted")
+            assert waiting == 0 or waiting + request.num_choices <= world.limits.max_waiting
+            self.live[name] = request
+            self.scored[name] = set()
+            self.submitted_at[name] = self.steps
+            self.answers |= {(name, choice): [] for choice in range(request.num_choices)}
+        return True
+
+    def _refused(self, error: QueueFullError, waiting: int) -> bool:
+        assert waiting > 0, "an empty queue is full"
+        assert error.retry_after is None or error.retry_after >= 0
+        return False
+
+    def _maybe_abort(self, phase: str) -> None:
+        if self.rng.random() >= self.world.aborts:
+            return
+        name = self.rng.choice([*self.live, "unknown"])
+        known = name in self.live
+        assert self.scheduler.abort(name) is known
+        assert self.scheduler.abort(name) is False
+        self._count(f"aborted {phase}", known)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        request = self.live.pop(name, None)
+        if request is not None:
+            for choice in range(request.num_choices):
+                self.done.discard((name, choice))
+                del self.answers[name, choice]
+
+    def _step(self) -> None:
+        self._maybe_abort("before a step")
+        self.now += self.rng.choice((0.01, 0.1, 1.0))
+        before = {each.name for each in self.scheduler.log.read() if each.action == "preempted"}
+        step = self.scheduler.schedule(self.now)
+        after = [each for each in self.scheduler.log.read() if each.action == "preempted" and each.step == step.number]
+        self._count("preempted", len(after))
+        self._count("preempted again", sum(each.name in before for each in after))
+        for name in step.expired:
+            deadline = self.live[name].deadline
+            assert deadline is not None
+            assert deadline <= self.now
+            self._count("expired")
+            self._forget(name)
+        assert all(each.deadline is None or each.deadline > self.now for each in self.live.values())
+        self.scheduler.check()
+        self._check_budget(step)
+        if step.num_tokens == 0:
+            assert not self.scheduler.has_work, "there are requests, and nobody advances"
+            return
+        self._maybe_abort("in flight")
+        if self.rng.random() < self.world.failures:
+            self._fail(step)
+            return
+        sampled = self._compute(step)
+        running = [piece.sequence.state is State.RUNNING for piece in step.pieces]
+        ended = self.scheduler.complete(step, sampled)
+        self.steps += 1
+        self.scheduler.check()
+        for piece, tokens, alive in zip(step.pieces, sampled, running, strict=True):
+            if alive:
+                for choice, token in zip(piece.choices, tokens, strict=True):
+                    self.answers[piece.sequence.request.id, choice].append(token.token)
+        for name, choice, reason in ended:
+            self._end(name, choice, reason)
+        self._maybe_abort("after a step")
+        self.scheduler.check()
+
+    def _check_budget(self, step: Step) -> None:
+        limits = self.world.limits
+        assert step.num_tokens <= limits.max_step_tokens, "the token budget is exceeded"
+        outputs = sum(piece.num_outputs for piece in step.pieces)
+        assert outputs <= limits.max_step_outputs, "too many rows of logits"
+        assert len(step.pieces) <= limits.max_sequences, "too many rows"
+        assert self.scheduler.num_running <= limits.max_sequences
+        sequences = [piece.sequence for piece in step.pieces]
+        assert len(set(map(id, sequences))) == len(sequences), "a sequence has two pieces"
+        if self.world.policy == "continuous, whole prompts":
+            assert len({piece.num_tokens == 1 and bool(piece.choices) for piece in step.pieces}) <= 1, "kinds mix"
+        for piece in step.pieces:
+            sequence = piece.sequence
+            assert sequence.state is State.RUNNING
+            assert piece.start == sequence.num_computed
+            assert 1 <= piece.num_tokens <= len(sequence.ids) - piece.start
+            assert bool(piece.choices) == (piece.start + piece.num_tokens == len(sequence.ids))
+            assert self.world.block_length * len(sequence.blocks.blocks) >= piece.start + piece.num_tokens
+        self._count("pads", step.num_pads)
+        self._count("copies", len(step.copies))
+        self._count(
+            "tails", sum(piece.start % self.world.block_length > 0 and piece.num_tokens > 1 for piece in step.pieces)
+        )
+        self._count("cached", sum(len(sequence.blocks.entries) > 0 for sequence in sequences))
+
+    def _fail(self, step: Step) -> None:
+        """Some of the step is done, wrongly, and it is cancelled."""
+        self._count("failed")
+        for source, target in step.copies[: self.rng.randint(0, len(step.copies))]:
+            self.memory[target] = list(self.memory[source])
+        for piece in step.pieces:
+            for position in range(piece.start, piece.start + piece.num_tokens) if piece.sequence.table else ():
+                number, offset = divmod(position, self.world.block_length)
+                self.memory[piece.sequence.blocks.blocks[number]][offset] = None
+        self.scheduler.cancel(step)
+        self.scheduler.check()
+
+    def _compute(self, step: Step) -> list[list[Sampled]]:
+        """The stand-in for the engine. Pieces of sequences that were aborted meanwhile have no table any more."""
+        length = self.world.block_length
+        for source, target in step.copies:
+            self.memory[target] = list(self.memory[source])
+        written: set[tuple[int, int]] = set()
+        states = [states_of(piece.sequence.request.salt, piece.sequence.ids) for piece in step.pieces]
+        for piece, values in zip(step.pieces, states, strict=True):
+            if piece.sequence.table is None:
+                continue
+            for position in range(piece.start, piece.start + piece.num_tokens):
+                number, offset = divmod(position, length)
+                block = piece.sequence.table.blocks[number]
+                assert (block, offset) not in written, "two pieces write to one place"
+                written.add((block, offset))
+                self.memory[block][offset] = values[position]
+        sampled = []
+        for piece, values in zip(step.pieces, states, strict=True):
+            end = piece.start + piece.num_tokens
+            if piece.sequence.table is not None:
+                blocks = piece.sequence.table.blocks
+                read = [self.memory[blocks[position // length]][position % length] for position in range(end)]
+                assert read == values[:end], f"{piece.sequence.name} reads what is not its own"
+            if piece.sequence.request.id in self.scored:
+                self.scored[piece.sequence.request.id] |= set(range(end - piece.num_outputs, end))
+            tokens = [sample(values[end - 1], choice) for choice in piece.choices]
+            sampled.append([Sampled(token, self.world.ends and token == END) for token in tokens])
+        return sampled
+
+    def _end(self, name: str, choice: int, reason: str) -> None:
+        request = self.live[name]
+        assert (name, choice) not in self.done, "a choice ends twice"
+        self.done.add((name, choice))
+        answer = self.answers[name, choice]
+        assert answer == answer_alone(request, choice, self.world.ends), f"{name}[{choice}] differs from its run alone"
+        stopped = self.world.ends and answer[-1] == END
+        assert reason == ("stop" if stopped else "length")
+        if request.scores_prompt:
+            assert self.scored[name] >= set(range(len(request.ids))), "a token of the prompt was not scored"
+            self._count("scored")
+        longest = self.world.longest_prompt + self.world.longest_answer
+        bound = self.world.limits.longest_wait(longest, request.priority)
+        if self.world.keeps_kv:  # else a token may take several steps
+            assert self.steps - self.submitted_at[name] <= bound, f"{name} waited longer than the bound"
+        if all((name, each) in self.done for each in range(request.num_choices)):
+            self._count("ended")
+            self._forget(name)
