@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_RETRIES", "0")
-    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "300")  # a stalled pip must not leave of itself
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "600")  # a stalled pip must not leave of itself
     monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

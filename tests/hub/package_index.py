@@ -147,7 +147,7 @@ class PackageIndex:
             if self.stalls_after is not None:
                 request.wfile.write(self.wheel[: self.stalls_after])
                 self.stalled.set()
-                self.resumed = self.go_on.wait(60)
+                self.resumed = self.go_on.wait(600)
                 request.wfile.write(self.wheel[self.stalls_after :])
             else:
                 request.wfile.write(self.wheel[: self.closes_after])

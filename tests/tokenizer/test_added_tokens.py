@@ -40,7 +40,7 @@ def test_control_tokens_only_on_request(smollm2: Tokenizer) -> None:
 def test_every_control_token_of_real_vocabularies(vocabulary: str, request: pytest.FixtureRequest) -> None:
     """Its spelling is the token on request, and else a text like any other, which comes back."""
     tokenizer: Tokenizer = request.getfixturevalue(vocabulary)
-    control = tokenizer._vocabulary.control
+    control = {tokenizer._pieces[i]: i for i in tokenizer._control_ids}
     assert control
     for text, token_id in control.items():
         assert tokenizer.encode(text, parse_special=True, add_bos=False) == [token_id]

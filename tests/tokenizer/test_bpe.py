@@ -1,8 +1,10 @@
 """Merging by rank: equal to a slow merger that rescans the whole word, and O(n log n) by count."""
 
+import itertools
 from itertools import pairwise
-from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,49 +17,52 @@ from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
 from cutaway.tokenizer.merge import merge_by_rank
 from cutaway.tokenizer.vocabulary import read_vocabulary
 
+Merges = dict[tuple[int, int], tuple[int, int]]
+"""Left and right id → rank and product."""
 
-def merge_by_rescanning(ids: list[int], table: MergeTable) -> list[int]:
+
+def table_of(size: int, merges: Merges) -> MergeTable:
+    rows = [(left, right, rank, product) for (left, right), (rank, product) in merges.items()]
+    return MergeTable.of(size, np.array(rows, np.int32).reshape(-1, 4))
+
+
+def merge_by_rescanning(ids: list[int], merges: Merges) -> list[int]:
     """The definition: as long as a pair has a rank, merge the leftmost of the lowest rank."""
     while True:
-        ranks = [
-            (table.rank_of[left * table.vocabulary_size + right], i)
-            for i, (left, right) in enumerate(pairwise(ids))
-            if left * table.vocabulary_size + right in table.rank_of
-        ]
-        if not ranks:
+        found = [(*merges[pair], i) for i, pair in enumerate(pairwise(ids)) if pair in merges]
+        if not found:
             return ids
-        rank, i = min(ranks)
-        ids = [*ids[:i], table.product[rank], *ids[i + 2 :]]
+        _, product, i = min(found, key=lambda each: (each[0], each[2]))
+        ids = [*ids[:i], product, *ids[i + 2 :]]
 
 
 @st.composite
-def tables_and_words(draw: st.DrawFn) -> tuple[MergeTable, list[int]]:
+def merges_and_words(draw: st.DrawFn) -> tuple[Merges, list[int]]:
     """A random but trainable table over 3 letters: each merge joins pieces that exist by then."""
-    letters, size = 3, 64
-    known = letters
-    rank_of: dict[int, int] = {}
-    product: list[int] = []
+    letters = known = 3
+    merges: Merges = {}
     for _ in range(draw(st.integers(0, 20))):
-        key = draw(st.integers(0, known - 1)) * size + draw(st.integers(0, known - 1))
-        if key not in rank_of:
-            rank_of[key] = len(product)
-            product.append(known)
+        pair = draw(st.integers(0, known - 1)), draw(st.integers(0, known - 1))
+        if pair not in merges:
+            merges[pair] = len(merges), known
             known += 1
-    return MergeTable(size, rank_of, product), draw(st.lists(st.integers(0, letters - 1), max_size=40))
+    return merges, draw(st.lists(st.integers(0, letters - 1), max_size=40))
 
 
-@given(tables_and_words())
-def test_equal_to_rescanning(case: tuple[MergeTable, list[int]]) -> None:
-    table, word = case
-    assert merge_by_rank(word, table.rule()) == merge_by_rescanning(word, table)
+@given(merges_and_words())
+def test_equal_to_rescanning(case: tuple[Merges, list[int]]) -> None:
+    merges, word = case
+    assert merge_by_rank(word, table_of(64, merges).rule()) == merge_by_rescanning(word, merges)
 
 
-class CountingRanks(dict[int, int]):
-    lookups = 0
-
-    def get(self, key: int, default: Any = None) -> Any:
-        self.lookups += 1
-        return super().get(key, default)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 99)), max_size=60))
+def test_a_table_finds_what_it_was_made_of(rows: list[tuple[int, int, int]]) -> None:
+    """Every pair of 13 ids, those that don't merge, too; of equal pairs the last one."""
+    merges: Merges = {(left, right): (rank, product) for rank, (left, right, product) in enumerate(rows)}
+    given_rows = [(left, right, rank, product) for rank, (left, right, product) in enumerate(rows)]
+    rule = MergeTable.of(13, np.array(given_rows, np.int32).reshape(-1, 4)).rule()
+    for pair in itertools.product(range(13), repeat=2):
+        assert rule(*pair) == merges.get(pair)
 
 
 @pytest.mark.parametrize("word", ["a", "ab", "abc", "xyz"])
@@ -68,9 +73,9 @@ def test_twice_the_letters_cost_twice_the_lookups(word: str, smollm2_metadata: d
     table = read_merges(merges, read_vocabulary(smollm2_metadata), "merges")
 
     def lookups(n: int) -> int:
-        ranks = CountingRanks(table.rank_of)
-        merge_by_rank([id_of[letter] for letter in word * n], table._replace(rank_of=ranks).rule())
-        return ranks.lookups
+        rule = Mock(side_effect=table.rule())
+        merge_by_rank([id_of[letter] for letter in word * n], rule)
+        return rule.call_count
 
     once, twice = lookups(2_000), lookups(4_000)
     assert once >= 2_000 * len(word) - 1

@@ -269,3 +269,10 @@ def test_smollm2_by_the_built_in_template(smollm2: Tokenizer) -> None:
     """Its own is ChatML, with a system message of its own."""
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert smollm2.encode_chat(chat, chat_template="chatml") == smollm2.encode_chat(chat)
+
+
+@pytest.mark.parametrize("given", [5, 0, True, 1.5, b"chatml", ["chatml"], {"a": 1}])
+def test_what_is_no_template_at_all(given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"chat_template is a {type(given).__name__}; it must be") as caught:
+        find_template(given, CONTROL)
+    assert caught.value.field == "chat_template"

@@ -246,7 +246,7 @@ def test_a_rendering_keeps_to_its_memory_and_time(name: str) -> None:
     """Refused for what the template does, within 16 bytes a unit (8, and 8 for what a step holds at its end), and
     with no step so long that the time can't stop it.
     """
-    limits = RenderLimits(seconds=1.0)
+    limits = RenderLimits(seconds=0.5)
     tracemalloc.start()
     try:
         template = ChatTemplate(GROWING[name], EVERYTHING, limits)

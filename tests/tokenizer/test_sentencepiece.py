@@ -44,7 +44,7 @@ vocabularies = st.dictionaries(st.text("ab▁é", min_size=1, max_size=5), st.sa
 def test_equal_to_a_slow_merger_of_the_whole_text(scores: dict[str, float], text: str, add_space: bool) -> None:
     tokenizer = load_tokenizer(spm_metadata(scores, add_space_prefix=add_space))
     expected: list[int] = []
-    id_of = {piece: i for i, piece in enumerate(tokenizer._vocabulary.pieces)}
+    id_of = {piece: i for i, piece in enumerate(tokenizer._pieces)}
     for part in merge_texts((" " * add_space * bool(text) + text).replace(" ", "▁"), scores):
         expected += [id_of[part]] if part in scores else [2 + byte for byte in part.encode()]
     assert tokenizer.encode(text) == expected
@@ -142,7 +142,7 @@ def test_unused_pieces_are_never_made_of_text() -> None:
 def test_user_defined_tokens_in_either_mode() -> None:
     special = {"<unk>": UNKNOWN, "<think>": USER_DEFINED, "  ": USER_DEFINED}
     tokenizer = load_tokenizer(spm_metadata({"a": -1, "▁": -2, "▁a": 0}, special))
-    id_of = {piece: i for i, piece in enumerate(tokenizer._vocabulary.pieces)}
+    id_of = {piece: i for i, piece in enumerate(tokenizer._pieces)}
     for parse_special in (False, True):
         ids = tokenizer.encode("a<think>a  ", parse_special=parse_special)
         assert ids == [id_of["▁a"], id_of["<think>"], id_of["▁a"], id_of["  "]]
@@ -172,7 +172,7 @@ def test_a_continuation_keeps_its_space(llama: Tokenizer) -> None:
 
 
 def test_pieces_of_bytes_join_to_characters(llama: Tokenizer) -> None:
-    id_of = {piece: i for i, piece in enumerate(llama._vocabulary.pieces)}
+    id_of = {piece: i for i, piece in enumerate(llama._pieces)}
     bytes_of_hug = [id_of[f"<0x{byte:02X}>"] for byte in "🤗".encode()]
     ids = [id_of["<0x0A>"], id_of["foo"], id_of["▁"], *bytes_of_hug, id_of["▁bar"]]
     assert llama.decode(ids) == "\nfoo 🤗 bar"

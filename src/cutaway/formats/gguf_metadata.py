@@ -95,7 +95,9 @@ class StringArray(Sequence[str]):
         return self._decode(index, self.raw(index))
 
     def __iter__(self) -> Iterator[str]:
-        return (self._decode(index, raw) for index, raw in enumerate(self.raw_list()))
+        data, starts = self._cursor.data, self._starts.data
+        for index in range(len(self)):
+            yield self._decode(index, data[starts[index] + _LENGTH.size : starts[index + 1]])
 
     def to_list(self) -> list[str]:
         """All strings."""

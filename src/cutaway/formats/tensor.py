@@ -51,9 +51,17 @@ class Tensor:
             return np.ascontiguousarray(columns.swapaxes(0, 1)).reshape(columns.shape[1], -1)
         return self.stored[first:end] if self.order is None else self.stored[self.order[first:end]]
 
-    def drop_pages(self) -> None:
-        """Give the memory that caches the tensor's bytes back; touching them again reads the file again."""
-        start = -(-self.offset // PAGESIZE) * PAGESIZE  # pages shared with a neighbour stay
-        end = (self.offset + self.nbytes) // PAGESIZE * PAGESIZE
-        if self.mapping is not None and end > start:
-            self.mapping.madvise(MADV_DONTNEED, start, end - start)
+    def drop_pages(self, first: int = 0, end: int | None = None) -> None:
+        """Give the memory that caches the bytes of rows first … end - 1 back; touching them again reads the file again.
+
+        Where the file has the rows otherwise, those of a part are not given back, all rows are.
+        """
+        rows = self.shape[0] if self.shape else 1
+        whole = first == 0 and end in (None, rows)
+        if self.mapping is None or not (whole or (self.order is None and not self.transposed)):
+            return
+        row_bytes = self.nbytes // rows
+        start = -(-(self.offset + first * row_bytes) // PAGESIZE) * PAGESIZE  # pages shared with a neighbour stay
+        stop = (self.offset + (rows if end is None else end) * row_bytes) // PAGESIZE * PAGESIZE
+        if stop > start:
+            self.mapping.madvise(MADV_DONTNEED, start, stop - start)

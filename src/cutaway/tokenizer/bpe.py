@@ -6,41 +6,66 @@ Source: Sennrich et al., "Neural Machine Translation of Rare Words with Subword 
 bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.formats.cursor import shown
 from cutaway.tokenizer.byte_alphabet import CHARACTER_TO_BYTE, piece_bytes
 from cutaway.tokenizer.merge import MergeRule, merge_by_rank
-from cutaway.tokenizer.metadata import CONVERT_AGAIN, read_scalar, read_strings
+from cutaway.tokenizer.metadata import CONVERT_AGAIN, each_string, read_scalar
 from cutaway.tokenizer.pretokenize import NO_NAME, pre_tokenizer
 from cutaway.tokenizer.vocabulary import CONTROL, NORMAL, Vocabulary
 from cutaway.tokenizer.word_model import WordModel
 
+MERGES: Final = "tokenizer.ggml.merges"
+Ints: TypeAlias = npt.NDArray[np.int32]
+
 
 class MergeTable(NamedTuple):
-    """What training learned. The key of a pair is ``left * vocabulary_size + right``; a lower rank merges
-    first.
+    """What training learned: pairs of neighbours that merge, ascending by (left, right). A lower rank merges first.
+
+    Arrays instead of a dict, since a dict of a large vocabulary's pairs takes 140 bytes for each.
     """
 
-    vocabulary_size: int
-    rank_of: Mapping[int, int]  # key of a pair → rank
-    product: Sequence[int]  # rank → id of the merged piece
+    first: "array[int]"  # [V + 1]: the pairs whose left id is i stand at first[i] … first[i + 1] - 1
+    right: "array[int]"  # [M] id
+    rank: "array[int]"  # [M]
+    product: "array[int]"  # [M] id of the merged piece
+
+    @classmethod
+    def of(cls, vocabulary_size: int, merges: Ints) -> "MergeTable":
+        """The table of ``merges: [M, 4] int32``, left, right, rank and product; of equal pairs the one of highest rank
+        counts.
+        """
+        left, right, rank, product = merges[np.lexsort((merges[:, 2], merges[:, 1], merges[:, 0]))].T
+        last = np.ones(len(merges), np.bool_)
+        last[:-1] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+        first = np.searchsorted(left[last], np.arange(vocabulary_size + 1))
+        return cls(
+            *(array("i", each.astype("i").tobytes()) for each in (first, right[last], rank[last], product[last]))
+        )
 
     def rule(self) -> MergeRule:
         """The rule for ``merge_by_rank``."""
-        size, rank_of, product = self
-        find = rank_of.get
+        first, rights, ranks, products = self
 
         def merge(left: int, right: int) -> tuple[int, int] | None:
-            rank = find(left * size + right)
-            return None if rank is None else (rank, product[rank])
+            end = first[left + 1]
+            i = bisect_left(rights, right, first[left], end)
+            return (ranks[i], products[i]) if i < end and rights[i] == right else None
 
         return merge
 
 
-def read_merges(pairs: Sequence[tuple[str, str]], vocabulary: Vocabulary, origin: str) -> MergeTable:
+def read_merges(
+    pairs: Iterable[tuple[str, str]], vocabulary: Vocabulary, origin: str, *, distinct: bool = False
+) -> MergeTable:
     """The merges of a model file, in the order of their ranks.
 
     A merge whose product is a control token is left out: text never becomes one. Of two equal merges the last one
@@ -48,28 +73,30 @@ def read_merges(pairs: Sequence[tuple[str, str]], vocabulary: Vocabulary, origin
 
     Args:
         origin: what the file calls them, for messages.
+        distinct: refuse equal merges.
 
     Raises:
-        ModelFileError: they speak of pieces that the vocabulary lacks.
+        ModelFileError: they speak of pieces that the vocabulary lacks, or are not distinct.
     """
-    id_of, types = vocabulary.id_of, vocabulary.types
-    size = len(vocabulary.pieces)
-    rank_of: dict[int, int] = {}
-    product: list[int] = []
+    id_of = vocabulary.id_of
+    found = array("i")
     for rank, (left, right) in enumerate(pairs):
         try:
-            key = id_of[left] * size + id_of[right]
-            merged = id_of[left + right]
+            found.extend((id_of[left], id_of[right], rank, id_of[left + right]))
         except KeyError as missing:
             raise ModelFileError(
                 f"merge {rank} of {origin}, {shown(left + ' ' + right)}, needs {shown(missing.args[0])}, which is not "
                 "in the vocabulary; "
                 f"both pieces and their product must be. {CONVERT_AGAIN}"
             ) from None
-        product.append(merged)
-        if types[merged] != CONTROL:
-            rank_of[key] = rank
-    return MergeTable(size, rank_of, product)
+    merges = np.array(found, np.int32).reshape(-1, 4)
+    different = len(np.unique(merges[:, 0].astype(np.int64) << 32 | merges[:, 1]))
+    if distinct and different != len(merges):
+        raise ModelFileError(
+            f"{origin} has {len(merges)} entries, but only {different} different ones; a merge has one rank. "
+            f"{CONVERT_AGAIN}"
+        )
+    return MergeTable.of(len(vocabulary.pieces), merges[vocabulary.types[merges[:, 3]] != CONTROL])
 
 
 class BytePairEncoding:
@@ -142,30 +169,24 @@ def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> 
     known = pre_tokenizer(name)
     pieces = vocabulary.pieces
     whole_words = {pieces[i]: i for i in vocabulary.of_type(NORMAL)} if known.ignores_merges else {}
-    merges = read_merges(_read_pairs(metadata), vocabulary, "tokenizer.ggml.merges")
+    characters = {piece: i for piece, i in vocabulary.id_of.items() if len(piece) == 1}
+    merges = read_merges(_read_pairs(metadata), vocabulary, MERGES, distinct=True)
     return WordModel(
         known.steps(),
-        BytePairEncoding(vocabulary.id_of, merges, whole_words=whole_words, fallback=refuse_missing_bytes),
+        BytePairEncoding(characters, merges, whole_words=whole_words, fallback=refuse_missing_bytes),
         lambda token_id: piece_bytes(pieces[token_id]),
         begins_with_bos=known.begins_with_bos,
         notes=(NO_NAME,) if name is None else (),
     )
 
 
-def _read_pairs(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    merges = read_strings(metadata, "tokenizer.ggml.merges")
-    pairs: list[tuple[str, str]] = []
-    for rank, merge in enumerate(merges):
+def _read_pairs(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """One pair after the other: all of them as objects would take more memory than the table."""
+    for rank, merge in enumerate(each_string(metadata, MERGES)):
         left, space, right = merge.partition(" ")
         if not space or " " in right:
             raise ModelFileError(
-                f"merge {rank} of tokenizer.ggml.merges is {shown(merge)}; a merge is two pieces with one space "
-                f"between. {CONVERT_AGAIN}"
+                f"merge {rank} of {MERGES} is {shown(merge)}; a merge is two pieces with one space between. "
+                f"{CONVERT_AGAIN}"
             )
-        pairs.append((left, right))
-    if len(set(pairs)) != len(pairs):
-        raise ModelFileError(
-            f"tokenizer.ggml.merges has {len(pairs)} entries, but only {len(set(pairs))} different ones; "
-            f"a merge has one rank. {CONVERT_AGAIN}"
-        )
-    return pairs
+        yield left, right

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cutaway.errors import InvalidRequestError
-from cutaway.tokenizer.template_sandbox import MAX_SOURCE
+from cutaway.tokenizer.template_source import MAX_SOURCE
 
 BUILT_IN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -52,6 +52,12 @@ def find_template(given: str | os.PathLike[str], control: Collection[str]) -> st
                 field="chat_template",
             )
         return built_in_source(given)
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidRequestError(
+            f"chat_template is a {type(given).__name__}; it must be a built-in name ({', '.join(BUILT_IN)}), the path "
+            "of a Jinja file, or Jinja source.",
+            "chat_template",
+        )
     if isinstance(given, str) and "{" in given:
         return given
     try:

@@ -7,16 +7,18 @@ user text from template text.
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.tokenizer.built_in_templates import BUILT_IN, MissingTemplateError, find_template, fitting_names
 from cutaway.tokenizer.chat_messages import check_kind, cut_open, leave_open, mark_messages, mark_tools, mark_variables
-from cutaway.tokenizer.chat_template import ChatTemplate
 from cutaway.tokenizer.legal_text import check_legal
 from cutaway.tokenizer.provenance import Marks
-from cutaway.tokenizer.template_allowance import UNSOUND
+from cutaway.tokenizer.template_source import UNSOUND
 from cutaway.tokenizer.tool_calls import Messages, probe_messages, shows_mapping, shows_text, with_arguments
+
+if TYPE_CHECKING:
+    from cutaway.tokenizer.chat_template import ChatTemplate
 
 COMPILED_TEMPLATES = 8  # kept of a tokenizer: the model's own, and those that requests bring
 
@@ -42,11 +44,16 @@ class ChatRenderer:
         given: str | os.PathLike[str] | None,
     ) -> None:
         self._control, self._tokens, self._own = control, tokens, own
-        self._compiled = lru_cache(COMPILED_TEMPLATES)(lambda source: ChatTemplate(source, self.marks))
+        self._compiled = lru_cache(COMPILED_TEMPLATES)(self._compile)
         self._wants_text = lru_cache(COMPILED_TEMPLATES)(self._find_wants_text)
         self._given = None if given is None else find_template(given, control)
         if self._given is not None:
             self._template(self._given)  # an unsound one is refused now, and not by the first chat
+
+    def _compile(self, source: str) -> "ChatTemplate":
+        from cutaway.tokenizer.chat_template import ChatTemplate  # and with it Jinja, which only chats need
+
+        return ChatTemplate(source, self.marks)
 
     @cached_property
     def marks(self) -> Marks:
@@ -145,7 +152,7 @@ class ChatRenderer:
             raise MissingTemplateError(fitting_names(self._control))
         return self._compiled(self._own).render(messages, variables)
 
-    def _template(self, source: str) -> ChatTemplate:
+    def _template(self, source: str) -> "ChatTemplate":
         """A compiled template that isn't the model's own."""
         try:
             return self._compiled(source)

@@ -15,9 +15,10 @@ from jinja2.exceptions import SecurityError
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.tokenizer.provenance import Marks, plain
-from cutaway.tokenizer.template_allowance import UNSOUND, RenderLimits
+from cutaway.tokenizer.template_allowance import RenderLimits
 from cutaway.tokenizer.template_filters import MAX_NAME
-from cutaway.tokenizer.template_sandbox import MAX_SOURCE, TemplateSandbox
+from cutaway.tokenizer.template_sandbox import TemplateSandbox
+from cutaway.tokenizer.template_source import MAX_SOURCE, UNSOUND
 
 
 class ChatTemplate:

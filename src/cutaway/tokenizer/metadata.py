@@ -3,7 +3,7 @@
 In: GGUF metadata and a key. Out: the value, as Python's or NumPy's type; None where the key is absent and may be.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,8 +32,8 @@ def read_scalar(metadata: Mapping[str, Any], key: str, kind: type[T]) -> T | Non
     raise _wrong_kind(key, value, _NAMES[kind])
 
 
-def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
-    """An array of strings as a list.
+def each_string(metadata: Mapping[str, Any], key: str) -> Iterator[str]:
+    """The strings of an array, one after the other; those of a GGUF file are decoded as they are asked for.
 
     Raises:
         ModelFileError: the key is missing or its value is no array of strings.
@@ -41,10 +41,17 @@ def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     value = metadata.get(key)
     if value is None:
         raise ModelFileError(f"{key} is missing from the model file; the tokenizer needs it. {CONVERT_AGAIN}")
-    strings = value.to_list() if hasattr(value, "to_list") else value
-    if isinstance(strings, (list, tuple)) and all(isinstance(string, str) for string in strings):
-        return list(strings)
-    raise _wrong_kind(key, value, "an array of strings")
+    plain = isinstance(value, (list, tuple))
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise _wrong_kind(key, value, "an array of strings")
+    if plain and not all(isinstance(string, str) for string in value):
+        raise _wrong_kind(key, value, "an array of strings")
+    yield from value
+
+
+def read_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """The strings of an array as a list; errors are those of ``each_string``."""
+    return list(each_string(metadata, key))
 
 
 def read_integers(metadata: Mapping[str, Any], key: str) -> npt.NDArray[np.int64] | None:

@@ -13,12 +13,12 @@ from typing import Any
 from jinja2.utils import Namespace
 
 from cutaway.errors import ModelFileError
+from cutaway.tokenizer.template_source import UNSOUND
 
 OBJECT = 100  # units for a new text, list or mapping: a MarkedText takes about 500 bytes before its first character
 ELEMENT = 10  # for a place in a list and a number in it
 ENTRY = 20  # for a key and a value in a mapping
 NUMBER_TEXT = 24  # for a float: the most characters that it prints
-UNSOUND = "use a model with a sound template"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from cutaway.tokenizer.provenance import TEXT_METHODS, MarkedText, Marks, plain
 from cutaway.tokenizer.template_allowance import ELEMENT, OBJECT, Allowance, RenderLimits
 from cutaway.tokenizer.template_filters import FILTERS, LINE_ENDS, MAX_INTEGER_BITS, MAX_NAME
 
-MAX_SOURCE = 262_144  # characters of a template; the longest known ones have 20,000
 MAX_FORMAT_FIELD = 999  # the widest that a value is padded
 SLOW_WITH_LONG_ARGUMENTS = ("strip", "lstrip", "rstrip", "rfind", "rpartition")
 NUMBER_FIELD = 400  # the most characters that %f makes of a number, and some more

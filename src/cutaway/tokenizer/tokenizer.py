@@ -90,7 +90,9 @@ class Tokenizer:
         self.add_bos = wants_bos if vocabulary.add_bos is None else vocabulary.add_bos
         self.chat_template = chat_template
         self.notes = (*model.notes, *notes)
-        self._vocabulary = vocabulary
+        # Not the vocabulary itself: its index from pieces to ids is for loading.
+        self._pieces = vocabulary.pieces
+        self._special_ids, self._control_ids = vocabulary.special_ids, vocabulary.control_ids
         self._model = model
         self._added = AddedTokens(token for token in vocabulary.added if not token.normalized)
         normalized = [token for token in vocabulary.added if token.normalized]
@@ -207,8 +209,8 @@ class Tokenizer:
             InvalidRequestError: the id is outside the vocabulary.
         """
         token_id = self._checked(token_id)
-        if token_id in self._vocabulary.special_ids:
-            return self._vocabulary.pieces[token_id].encode("utf-8")
+        if token_id in self._special_ids:
+            return self._pieces[token_id].encode("utf-8")
         return self._model.token_bytes(token_id)
 
     def piece(self, token_id: int) -> str:
@@ -217,7 +219,7 @@ class Tokenizer:
 
     def is_special(self, token_id: int) -> bool:
         """Is this a control token? User-defined tokens are text."""
-        return self._checked(token_id) in self._vocabulary.control_ids
+        return self._checked(token_id) in self._control_ids
 
     # -- inside
 
@@ -265,7 +267,7 @@ class Tokenizer:
         return index
 
     def _token_text(self, token_id: int | None) -> str:
-        return "" if token_id is None else self._vocabulary.pieces[token_id]
+        return "" if token_id is None else self._pieces[token_id]
 
 
 def load_tokenizer(metadata: Mapping[str, Any], chat_template: str | os.PathLike[str] | None = None) -> Tokenizer:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cutaway.errors import ModelFileError
 from cutaway.formats.json_file import read_json_if_there, read_small
 from cutaway.tokenizer.huggingface.load import Roles, load_tokenizer_json
-from cutaway.tokenizer.template_sandbox import MAX_SOURCE
+from cutaway.tokenizer.template_source import MAX_SOURCE
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 LARGEST_TOKENIZER: Final = 128 << 20
