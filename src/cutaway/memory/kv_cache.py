@@ -1,7 +1,7 @@
 """The KV cache: a pool of pages, each a whole number of sub-tiles of 16 positions.
 
 In: a model's sizes, the number and length of pages, the data type. Out: the arrays, and the record by which compiled
-code reads them. A page table entry names a page; "contiguous" is a page as long as a context.
+code reads them. An entry of a block table names a page; "contiguous" is a page as long as a context.
 """
 
 import math
@@ -68,7 +68,17 @@ def allocate_kv_pool(config: ModelConfig, num_pages: int, page_length: int, data
         write=layout.write.address,
         score_one=layout.score_one.address,
         score_many=layout.score_many.address,
+        score_most=layout.score_most.address,
         mix_one=layout.mix_one.address,
         mix_many=layout.mix_many.address,
+        mix_most=layout.mix_most.address,
     )
     return KVPool(keys, values, record, num_pages, page_length)
+
+
+def copy_page(pool: KVPool, source: int, target: int) -> None:
+    """The keys and values of page ``source``, of all layers, to page ``target``."""
+    subtiles = pool.page_length // SUBTILE
+    read, write = (slice(page * subtiles, (page + 1) * subtiles) for page in (source, target))
+    pool.keys[:, write] = pool.keys[:, read]
+    pool.values[:, write] = pool.values[:, read]

@@ -1,0 +1,38 @@
+"""A number of bytes as people write it: ``2GiB``, ``1.5 GB``, ``512M``.
+
+In: a text or an integer. Out: bytes.
+"""
+
+import re
+from typing import Final
+
+from cutaway.errors import InvalidRequestError
+
+UNITS: Final = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
+
+
+def parse_bytes(given: object, field: str) -> int:
+    """Bytes, 1 at least. Raises InvalidRequestError that names ``field``."""
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+        return given
+    if isinstance(given, str):
+        found = PATTERN.fullmatch(given)
+        if found is not None and found[2].lower() in UNITS:
+            size = int(float(found[1]) * UNITS[found[2].lower()])
+            if size >= 1:
+                return size
+    raise InvalidRequestError(
+        f"{field} is {given!r:.100}; it must be 1 byte at least, such as '2GiB', '500MB' or 2147483648.",
+        field,
+    )

@@ -1,0 +1,52 @@
+"""The scheduler's limits: what a step may hold, and what may wait.
+
+In: the engine's settings. Out: a checked record.
+"""
+
+from dataclasses import dataclass
+
+from cutaway.errors import InvalidRequestError
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """Every field is an integer of 1 at least, and a step has room for one token of each running sequence."""
+
+    max_step_tokens: int  # the token budget: tokens of a step, pads among them
+    max_sequences: int  # running at a time
+    max_step_outputs: int = 1 << 30  # rows of logits of a step
+    max_waiting: int = 1024  # choices of waiting requests
+    max_waiting_tokens: int = 1 << 20  # of their prompts
+    num_priorities: int = 8  # 0 … num_priorities - 1
+    ageing: int = 256  # steps after which a waiting request is as good as a new one of the next better priority
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise InvalidRequestError(f"{name} is {value}; it must be 1 at least.", name)
+        if self.max_sequences > self.max_step_tokens:
+            raise InvalidRequestError(
+                f"max_sequences is {self.max_sequences}, and a step has {self.max_step_tokens} tokens; each running "
+                "sequence needs one of them. Lower max_sequences or raise max_step_tokens.",
+                "max_sequences",
+            )
+        if self.max_sequences > self.max_step_outputs:
+            raise InvalidRequestError(
+                f"max_sequences is {self.max_sequences}, and a step has {self.max_step_outputs} rows of logits; each "
+                "running sequence needs one of them. Lower max_sequences or raise max_step_outputs.",
+                "max_sequences",
+            )
+
+    def longest_wait(self, longest: int, priority: int) -> int:
+        """Steps within which every admitted request has ended, if none has more than ``longest`` tokens.
+
+        longest: tokens of a prompt and its answer. After ``priority × ageing`` steps no newcomer goes before the
+        request. What is before it then are at most ``max_waiting`` choices that wait, those of one request more (an
+        empty queue takes any request), and those that run: at most ``max_sequences``, and as many again where a
+        request was let in to be the first. The first of them all is never preempted and advances by a token in every
+        step, or in every second one where prompts and single tokens take turns; a static batch, whose prompt and
+        answer may come from two requests, lasts as many steps at most. Before the first of them, a static batch that
+        runs may have to end.
+        """
+        ahead = self.max_waiting + 4 * self.max_sequences + 1
+        return priority * self.ageing + 2 * longest * ahead

@@ -1,0 +1,26 @@
+"""A request as the scheduler sees it: integers and times, no text and no sampling parameters.
+
+In: what the engine was asked. Out: a record that never changes; what becomes of it is in ``sequence.SequenceState``.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt with its choices. Times are seconds on the clock whose reading is given to ``Scheduler.schedule``."""
+
+    id: str
+    ids: tuple[int, ...]  # of the prompt
+    max_new_tokens: int
+    num_choices: int = 1  # answers to the one prompt
+    priority: int = 0  # 0 goes first
+    arrival: float = 0.0
+    deadline: float | None = None  # when it is ended, whatever its state
+    salt: bytes = b""  # requests of different salts share no cached block
+    scores_prompt: bool = False  # the logits of all its tokens are wanted, so none is taken from the prefix cache
+
+    @property
+    def longest(self) -> int:
+        """Positions that one choice has at most: the last new token is never an input, so it has none."""
+        return len(self.ids) + self.max_new_tokens - 1
