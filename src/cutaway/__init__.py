@@ -1,16 +1,17 @@
 """Cutaway: an LLM inference engine with its casing open.
 
-``LLM`` and ``SamplingParams`` are loaded when they are first used, so that the command line answers at once.
+``LLM`` and the others are loaded when they are first used, so that the command line answers at once.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CutawayError", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncEngine", "CutawayError", "RequestOutput", "SamplingParams", "__version__"]
 
 from cutaway.errors import CutawayError
 
 if TYPE_CHECKING:
+    from cutaway.engine.async_engine import AsyncEngine
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
     from cutaway.sampling.params import SamplingParams
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from cutaway.engine.llm import LLM
 
         return LLM
+    if name == "AsyncEngine":
+        from cutaway.engine.async_engine import AsyncEngine
+
+        return AsyncEngine
     if name == "RequestOutput":
         from cutaway.engine.outputs import RequestOutput
 

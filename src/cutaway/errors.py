@@ -39,6 +39,14 @@ class CapacityError(CutawayError):
     exit_code = 5
 
 
+class QueueFullError(CapacityError):
+    """The waiting queue has no place now; ``retry_after`` estimates in how many seconds it will, None if unknown."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class UnsupportedMachineError(CutawayError):
     """The processor or the platform is not one that kernels exist for: x86-64-v3, aarch64 with dot products."""
 

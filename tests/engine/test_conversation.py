@@ -7,6 +7,7 @@ import pytest
 from cutaway import LLM, SamplingParams
 from cutaway.engine.conversation import Conversation, TurnCost, check_messages
 from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.memory.kv_setting import PAGE_LENGTH
 
 PARAMS = SamplingParams(temperature=0, max_tokens=24)
 
@@ -19,7 +20,7 @@ def turn(chat: Conversation, text: str, params: SamplingParams = PARAMS) -> Turn
 
 
 def test_only_the_new_message_is_computed(llm: LLM) -> None:
-    llm._engine.cache.clear()
+    llm.reset_prefix_cache()
     chat = Conversation(llm)
     first = turn(chat, "Name three colours.", SamplingParams(temperature=0, max_tokens=200))
     assert first == TurnCost(first.prompt_tokens, 0, 0)
@@ -36,7 +37,7 @@ def test_a_turn_is_the_same_as_the_whole_conversation_at_once(llm: LLM) -> None:
     turn(chat, "Name three colours.")
     turn(chat, "Which of them is the sky?")
     messages = list(chat.messages)
-    llm._engine.cache.clear()
+    llm.reset_prefix_cache()
     assert llm.chat(messages[:-1], PARAMS)[0].outputs[0].text == messages[-1]["content"]
 
 
@@ -67,7 +68,7 @@ def test_ids_that_the_tokenizer_would_not_choose_are_computed_again(llm: LLM) ->
     assert stream.output().outputs[0].text == " wonderful"
     chat.answered("Say it.", stream)
     cost = turn(chat, "Again.")
-    assert cost.reused_tokens == prompt  # to the first letter of the answer
+    assert 0 <= prompt - cost.reused_tokens < PAGE_LENGTH  # to the page in which the first letter of the answer lies
     assert cost.recomputed_tokens > 0
 
 
@@ -79,7 +80,7 @@ def test_undo_and_system(llm: LLM) -> None:
     turn(chat, "Name a colour.")
     assert chat.undo()
     assert chat.messages == before
-    assert turn(chat, "Name a colour.").recomputed_tokens == 0
+    assert turn(chat, "Name a colour.").recomputed_tokens < PAGE_LENGTH
     chat.set_system("You answer in French.")
     assert chat.system == "You answer in French."
     cost = turn(chat, "Hello.")

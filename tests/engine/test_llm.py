@@ -288,12 +288,12 @@ def long_prompt(llm: LLM) -> list[int]:
     return ids
 
 
-def test_chunks_of_the_prompt_change_nothing(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_the_prompt_change_nothing(llm: LLM, smollm2_path: Path) -> None:
     params = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
     want = llm.generate(long_prompt(llm), params)[0].outputs[0]
     for size in (333, 64):
-        monkeypatch.setattr(llm.runner, "max_step_tokens", size)
-        assert llm.generate(long_prompt(llm), params)[0].outputs[0] == want, size
+        with LLM(smollm2_path, threads=2, max_model_len=1024, max_num_batched_tokens=size) as other:
+            assert other.generate(long_prompt(llm), params)[0].outputs[0] == want, size
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -330,6 +330,39 @@ def test_kv_in_float32(smollm2_path: Path) -> None:
         ({"kv_dtype": "f8"}, "kv_dtype", "kv_dtype is 'f8'; it must be one of f16, f32"),
         ({"kv_dtype": None}, "kv_dtype", "kv_dtype is None; it must be one of f16, f32"),
         ({"kv_dtype": []}, "kv_dtype", r"kv_dtype is \[\]; it must be one of f16, f32"),
+        ({"max_num_seqs": 0}, "max_num_seqs", "max_num_seqs is 0; it must be an integer from 1 to 4096"),
+        ({"max_num_seqs": 5000}, "max_num_seqs", "max_num_seqs is 5000; it must be an integer from 1 to 4096"),
+        ({"max_num_seqs": 2.0}, "max_num_seqs", r"max_num_seqs is 2\.0; it must be an integer"),
+        ({"max_num_seqs": True}, "max_num_seqs", "max_num_seqs is True; it must be an integer"),
+        ({"max_num_batched_tokens": -1}, "max_num_batched_tokens", "is -1; it must be an integer from 1 to 65536"),
+        (
+            {"max_num_seqs": 9, "max_num_batched_tokens": 8},
+            "max_num_seqs",
+            "max_num_seqs is 9 and max_num_batched_tokens 8; each running sequence needs a token",
+        ),
+        ({"kv_tokens": "1k"}, "kv_tokens", "kv_tokens is '1k'; it must be an integer from 1"),
+        ({"kv_tokens": 100}, "kv_tokens", "kv_tokens is 100; one sequence may have 8192 positions, so it must be 8192"),
+        ({"max_waiting": 0}, "max_waiting", "max_waiting is 0; it must be an integer from 1"),
+        ({"max_waiting_tokens": 0}, "max_waiting_tokens", "max_waiting_tokens is 0; it must be an integer from 1"),
+        ({"batching": "dynamic"}, "batching", "batching is 'dynamic'; it must be one of continuous, static, bucketed"),
+        ({"batching": None}, "batching", "batching is None; it must be one of"),
+        (
+            {"batching": "static", "enable_prefix_caching": True},
+            "enable_prefix_caching",
+            "enable_prefix_caching is True, and batching is 'static'",
+        ),
+        (
+            {"kv": "none", "enable_prefix_caching": True},
+            "enable_prefix_caching",
+            "enable_prefix_caching is True, and kv is 'none'",
+        ),
+        (
+            {"batching": "bucketed", "enable_chunked_prefill": False},
+            "enable_chunked_prefill",
+            "enable_chunked_prefill is False, and batching is 'bucketed'",
+        ),
+        ({"enable_chunked_prefill": 1}, "enable_chunked_prefill", "is 1; it must be True or False"),
+        ({"kv": "none", "batching": "static"}, "kv", "kv is 'none', and batching is 'static'"),
         ({"kv": []}, "kv", r"kv is \[\]; it must be one of none, contiguous, paged"),
         ({"max_model_len": 0}, "max_model_len", r"the context \(max_model_len, --context\) is 0; .* from 2 .* to 8192"),
         ({"max_model_len": 1}, "max_model_len", r"the context \(max_model_len, --context\) is 1; .* from 2 .* to 8192"),
@@ -403,7 +436,7 @@ def test_closing_gives_the_memory_back(smollm2_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"contxt": 64}, "LLM has no option 'contxt'; it has model, threads, max_model_len, kv,"),
+        ({"contxt": 64}, "LLM has no option 'contxt'; it has model, threads, max_model_len, max_num_seqs,"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2; LLM takes 1 alone. One process computes"),
         ({"tensor_parallel_size": True}, "tensor_parallel_size is True; LLM takes 1 alone"),
         ({"trust_remote_code": True}, "trust_remote_code is True; LLM takes False alone. No code of a model is ever"),

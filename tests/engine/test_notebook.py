@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import SECONDS
+
 CELLS = (
     "from cutaway import LLM, SamplingParams\nllm = LLM('smollm2', threads=2, max_model_len=256)",
     "params = SamplingParams(temperature=0.8, seed=7, max_tokens=8, ignore_eos=True)\n"
@@ -29,7 +31,7 @@ def test_cells_of_a_notebook(smollm2_path: Path, tmp_path: Path) -> None:
     (kernels / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "here", "language": "python"}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(tmp_path))
-        nbclient.NotebookClient(notebook, timeout=300, kernel_name="here").execute()
+        nbclient.NotebookClient(notebook, timeout=SECONDS, kernel_name="here").execute()
     said = [
         "".join(out.get("text", "") for out in cell.outputs if out.get("name") == "stdout") for cell in notebook.cells
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from cutaway import LLM
 from cutaway.engine.compile import FORMATS_AHEAD
 from cutaway.formats.gguf import open_gguf
+from support.patience import SECONDS
 
 GENERATE_TWICE = """
 import json, sys
@@ -50,7 +51,7 @@ print("the parent goes on", flush=True)
 
 def run(program: str, model: Path) -> str:
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", program, str(model)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
 
 
 def test_a_second_process_compiles_nothing(smollm2_path: Path) -> None:

@@ -224,11 +224,11 @@ def test_a_character_s_parts_are_never_shown(tokenizer: Tokenizer) -> None:
     assert [delta.text for delta in deltas] == ["", "\ufffd"]
 
 
-def test_choices_come_one_after_the_other(tokenizer: Tokenizer) -> None:
+def test_choices_come_side_by_side(tokenizer: Tokenizer) -> None:
     script = tokenizer.encode("one two three")
     stream = scripted_stream(tokenizer, script, n=3, seed=5, temperature=8.0, logprobs=0)
     deltas = list(stream)
-    assert [delta.index for delta in deltas] == [0] * 3 + [1] * 3 + [2] * 3
+    assert [delta.index for delta in deltas] == [0, 1, 2] * 3
     output = stream.output()
     assert [each.index for each in output.outputs] == [0, 1, 2]
     assert len({tuple(each.token_ids) for each in output.outputs}) == 3

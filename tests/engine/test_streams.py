@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
-from patience import SECONDS, finishes
 
 from cutaway import LLM, SamplingParams
 from cutaway.engine.llm import Stream
 from cutaway.engine.outputs import Delta
-from cutaway.errors import ComputationError
+from cutaway.errors import ComputationError, CutawayError
 from cutaway.ops.cpu.arrays import Batch, Floats
+from support.patience import SECONDS, finishes
 
 TEXT = "The sea is"
 PARAMS = SamplingParams(temperature=0.8, seed=11, max_tokens=10, ignore_eos=True)
@@ -37,7 +39,7 @@ def answer(llm: LLM) -> list[int]:
 @pytest.mark.parametrize("deltas", [0, 4, 10])
 @pytest.mark.parametrize("how", ["held", "closed", "forgotten", "in a cycle"])
 def test_a_stream_may_be_left_at_any_moment(llm: LLM, want: list[int], deltas: int, how: str) -> None:
-    """By the same thread and by another, which has to wait for a stream that is only held."""
+    """By the same thread and by another."""
 
     def leave() -> list[object]:
         stream = llm.stream(TEXT, PARAMS)
@@ -77,7 +79,7 @@ def test_output_of_a_stream_that_was_left(llm: LLM, want: list[int]) -> None:
 
 
 def test_one_thread_may_interleave_streams(llm: LLM) -> None:
-    """Each is what it is alone, though each one's context is overwritten by the others'."""
+    """Each is what it is alone."""
     prompts = [TEXT, "def f(x):\n", "Ein Haus am"]
     alone = [llm.generate(prompt, PARAMS)[0].outputs[0] for prompt in prompts]
 
@@ -142,17 +144,11 @@ def test_several_threads_at_once(llm: LLM) -> None:
     assert found == {(number, round): want[number] for number in range(5) for round in range(2)}
 
 
-def test_another_thread_waits_for_a_stream(llm: LLM, want: list[int]) -> None:
+def test_another_thread_need_not_wait_for_a_stream(llm: LLM, want: list[int]) -> None:
     stream = llm.stream(TEXT, PARAMS)
     next(stream)
-    found: list[list[int]] = []
-    waiter = threading.Thread(target=lambda: found.append(answer(llm)), daemon=True)
-    waiter.start()
-    waiter.join(0.3)
-    assert waiter.is_alive()
+    assert finishes(lambda: answer(llm)) == want
     assert [token for delta in stream for token in delta.token_ids] == want[1:]
-    waiter.join(SECONDS)
-    assert found == [want]
 
 
 def test_a_stream_may_pass_from_thread_to_thread(llm: LLM, want: list[int]) -> None:
@@ -161,10 +157,16 @@ def test_a_stream_may_pass_from_thread_to_thread(llm: LLM, want: list[int]) -> N
 
 
 def test_damaged_logits_end_the_stream_alone(llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    step, steps = llm.runner.step, 0
+
+    def damaged(batch: Batch) -> Floats:
+        nonlocal steps
+        steps += 1
+        return step(batch) if steps == 1 else np.full((1, llm.runner.vocab_size), np.nan, np.float32)
+
     stream = llm.stream(TEXT, PARAMS)
-    next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(llm.runner, "step", lambda batch: np.full((1, llm.runner.vocab_size), np.nan, np.float32))
+        patch.setattr(llm.runner, "step", damaged)
         with pytest.raises(ComputationError, match="NaN"):
             list(stream)
     assert stream.output().outputs[0].token_ids == want[:1]
@@ -247,10 +249,10 @@ def test_threads_may_share_a_stream(llm: LLM, want: list[int]) -> None:
 
 
 @pytest.mark.parametrize("by", ["another thread", "a signal handler"])
-def test_a_stream_that_is_closed_amid_a_step_keeps_the_engine_to_its_end(
+def test_a_stream_that_is_closed_amid_a_step_ends_with_it(
     llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """The step still writes keys, values and logits: nobody else may begin meanwhile."""
+    """Whoever waits for a delta of it is woken; the blocks are free before the next step."""
     step, computing, may_end = llm.runner.step, threading.Event(), threading.Event()
     closed = llm.stream("Something else altogether, and longer:", PARAMS)
 
@@ -258,26 +260,120 @@ def test_a_stream_that_is_closed_amid_a_step_keeps_the_engine_to_its_end(
         logits = step(batch)
         if not computing.is_set():
             computing.set()
-            if by == "a signal handler":
-                closed.close()
             assert may_end.wait(SECONDS)
         return logits
 
     monkeypatch.setattr(llm.runner, "step", slow_step)
     deltas: list[list[Delta]] = []
-    closing = threading.Thread(target=lambda: deltas.append(list(closed)), daemon=True)
-    closing.start()
-    assert computing.wait(SECONDS)
-    closed.close()
-    found: list[list[int]] = []
-    other = threading.Thread(target=lambda: found.append(answer(llm)), daemon=True)
-    other.start()
-    other.join(0.3)
-    assert other.is_alive(), "it did not wait"
-    may_end.set()
-    for thread in (closing, other):
-        thread.join(SECONDS)
-        assert not thread.is_alive(), "it hangs"
-    assert [len(each) for each in deltas] == [1]
-    assert found == [want]
+    if by == "a signal handler":
+        before = signal.signal(signal.SIGALRM, lambda *_: (closed.close(), may_end.set())[0])
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            deltas.append(list(closed))
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    else:
+        waiting = threading.Thread(target=lambda: deltas.append(list(closed)), daemon=True)
+        waiting.start()
+        assert computing.wait(SECONDS)
+        closed.close()
+        may_end.set()
+        waiting.join(SECONDS)
+        assert not waiting.is_alive(), "it hangs"
+    assert deltas == [[]]
+    assert closed.output().outputs[0].finish_reason is None
     assert answer(llm) == want
+    assert not llm._core.has_work
+
+
+class Doorway:
+    """The engine's commands, and something that happens while the first of them is put there."""
+
+    def __init__(self, commands: Any, happens: Callable[[], object]) -> None:
+        self._commands, self._happens = commands, happens
+
+    def put(self, command: Any) -> None:
+        happens, self._happens = self._happens, lambda: None
+        happens()
+        self._commands.put(command)
+
+
+def test_a_signal_handler_may_ask_while_a_request_is_submitted(
+    llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[int]] = []
+
+    def work() -> list[int]:
+        return answer(llm)
+
+    # As a signal handler would run, within the same thread.
+    engine = llm.engine()
+    monkeypatch.setattr(engine, "_commands", Doorway(engine._commands, lambda: found.append(answer(llm))))
+    assert finishes(work) == want
+    assert found == [want]
+
+
+def test_a_signal_handler_may_close_while_a_request_is_submitted(smollm2_path: Path) -> None:
+    llm = LLM(smollm2_path, threads=1, max_model_len=64)
+    engine = llm.engine()
+    engine._commands = Doorway(engine._commands, llm.close)  # type: ignore[assignment]
+    with pytest.raises(CutawayError, match="this LLM is closed"):
+        finishes(lambda: answer(llm))
+
+
+def test_a_stream_that_is_closed_while_it_is_submitted(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The abort comes before there is a request to be aborted."""
+    stream = llm.stream(TEXT, SamplingParams(max_tokens=900, ignore_eos=True))
+    engine = llm.engine()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_commands", Doorway(engine._commands, stream.close))
+        assert finishes(lambda: list(stream)) == []
+    assert engine.call(lambda core: len(core.generations())).result(SECONDS) == 0
+
+
+def test_an_error_in_a_step_reaches_everybody_who_waits(
+    llm: LLM, want: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, count = llm.runner.step, 0
+
+    def breaks(batch: Batch) -> Floats:
+        nonlocal count
+        count += len(batch.output_rows) == 3
+        if count == 2:
+            raise MemoryError("of the test")
+        return step(batch)
+
+    errors: list[BaseException] = []
+
+    def pull(stream: Stream) -> None:
+        try:
+            list(stream)
+        except BaseException as error:
+            errors.append(error)
+
+    streams = [llm.stream(TEXT, SamplingParams(max_tokens=500, ignore_eos=True)) for _ in range(3)]
+    threads = [threading.Thread(target=pull, args=(stream,), daemon=True) for stream in streams]
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.runner, "step", breaks)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "it hangs"
+    assert [str(error) for error in errors] == ["of the test"] * 3
+    assert finishes(lambda: answer(llm)) == want
+    assert llm.engine().call(lambda core: core.scheduler.check()).result() is None
+
+
+def test_an_engine_that_is_forgotten_ends_its_thread(smollm2_path: Path) -> None:
+    def threads() -> int:
+        return sum(thread.name == "cutaway-engine" for thread in threading.enumerate())
+
+    gc.collect()
+    before = threads()
+    llm = LLM(smollm2_path, threads=1, max_model_len=64)
+    next(llm.stream(TEXT, PARAMS))
+    assert threads() == before + 1
+    del llm
+    gc.collect()
+    assert threads() == before

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import sampling_oracle as oracle
@@ -183,6 +184,11 @@ def test_the_cut_is_exact_between_neighbouring_floats() -> None:
     assert np.isinf(np.sort(distances)[321:]).all()
 
 
+@numba.njit
+def _exponentials(distances: Any, weights: Any) -> Any:
+    return steps.exponentials(distances, weights)
+
+
 @pytest.mark.parametrize("V", [5, 1000, 49_152, 262_144])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 4.0])
 def test_the_sum_of_exponentials_is_close_to_float64(V: int, scale: float) -> None:
@@ -190,7 +196,7 @@ def test_the_sum_of_exponentials_is_close_to_float64(V: int, scale: float) -> No
     distances[:V] = np.abs(np.random.default_rng(V).standard_normal(V) * scale)
     distances[0] = 0
     weights = np.zeros_like(distances)
-    total = steps.exponentials(distances, weights)
+    total = _exponentials(distances, weights)
     exact = np.exp(-distances.astype(np.float64))
     assert abs(total / exact.sum() - 1) < 1e-6
     np.testing.assert_allclose(weights[:V], exact[:V], rtol=5e-7)

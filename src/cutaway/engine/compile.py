@@ -4,11 +4,11 @@ In: nothing but the types that a step's arguments have. Out: compiled code in th
 kernel.
 """
 
+import gc
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model import forward as forward_module
 from cutaway.model.assemble import assemble
-from cutaway.model.batch import Piece, make_batch
+from cutaway.model.batch import Piece, check_batch, make_batch
 from cutaway.model.config import ModelConfig
 from cutaway.model.forward import forward_compiled, rebind
 from cutaway.model.positions import Rope
@@ -32,7 +32,8 @@ from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
-from cutaway.ops.kernel_cache import cache_is_shared, compile_all, is_kept
+from cutaway.ops.kernel_cache import compile_all, is_kept
+from cutaway.ops.kernel_files import cache_is_shared
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import NoiseKey, sample_row
@@ -40,7 +41,6 @@ from cutaway.sampling.sampler import NoiseKey, sample_row
 LARGEST: Final = "attention"  # the operation that takes longest to compile
 FORMATS_AHEAD: Final = ("Q4_1", "Q8_0")
 """Of the models that Cutaway fetches. The kernels of others are compiled when a file in them is opened."""
-POLL_SECONDS: Final = 0.02
 SECOND_PROCESS: Final = (
     # As `python -m`, but without the working folder in front of the path: what lies there is not ours to run.
     "import runpy, sys; sys.path[:] = [entry for entry in sys.path if entry]; "
@@ -127,16 +127,15 @@ def operation_signatures() -> dict[str, set[tuple[Any, ...]]]:
 
 
 def compile_for_any_model(kv_dtype: str = "f16") -> None:
-    """Compile, or find in the cache, the forward, the sampler and the KV kernels.
+    """Compile, or find in the cache, the forward, the sampler, the KV kernels and those of the formats fetched.
 
-    Numba compiles one function at a time in a process. So on first use a second process compiles into the same cache
-    what does not wait for the largest operation, which this one compiles.
+    Numba compiles one function at a time in a process. So on first use a second process compiles into the same cache:
+    it takes the sampler and the kernels called by address, then operations, the last of the list first; this one takes
+    operations, the first of the list first, until all are there, and then the forward, which is made of them.
     """
     forward: Any = forward_compiled
     step = _types(step_arguments())
     if sys.executable and cache_is_shared() and not is_kept(forward, step):
-        signatures = operation_signatures()
-        others = [(getattr(ops.cpu, name), each) for name in set(signatures) - {LARGEST} for each in signatures[name]]
         with subprocess.Popen(
             [sys.executable, "-c", SECOND_PROCESS],
             stdin=subprocess.PIPE,  # nobody writes to it: its end tells the second process that this one has died
@@ -144,11 +143,7 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
             stderr=subprocess.DEVNULL,
         ) as second:
             try:
-                for signature in signatures[LARGEST]:
-                    getattr(ops.cpu, LARGEST).compile(signature)
-                compile_all(kv_format(kv_dtype).kernels)
-                while second.poll() is None and not all(is_kept(*other) for other in others):
-                    time.sleep(POLL_SECONDS)
+                _compile_missing(operations())
                 forward.compile(step)
                 second.wait()
             except BaseException:
@@ -159,8 +154,23 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
     _sample_nothing()
 
 
+def operations() -> list[tuple[Any, tuple[Any, ...]]]:
+    """The compiled operations, each with the types that the forward calls it with: the one that takes longest first."""
+    found = [(name, types) for name, signatures in operation_signatures().items() for types in signatures]
+    found.sort(key=lambda operation: operation[0] != LARGEST)
+    return [(getattr(ops.cpu, name), types) for name, types in found]
+
+
+def _compile_missing(work: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
+    """Compile, in this order, what no process has put into the cache by then."""
+    for function, types in work:
+        if not is_kept(function, types):
+            function.compile(types)
+
+
 def _sample_nothing() -> None:
-    """Compile the sampler by using it once."""
+    """Compile the sampler and the check of batches by using them once."""
+    check_batch(make_batch([Piece(0, [0], [0])]), Limits(1, 1, 1, 16, 1), 1, 1, 16)
     with float_environment():
         sample_row(np.zeros(64, np.float32), SamplingParams(), NoiseKey(0, 0, 0), SamplerScratch.allocate(64))
 
@@ -175,9 +185,9 @@ def _repack_nothing() -> None:
 if __name__ == "__main__":
     # The second process of ``compile_for_any_model``.
     threading.Thread(target=leave_with_parent, daemon=True).start()
-    for name, signatures in operation_signatures().items():
-        for signature in signatures if name != LARGEST else ():
-            getattr(ops.cpu, name).compile(signature)
+    gc.disable()  # it ends soon, and all that it makes lives until then
     _sample_nothing()
     _repack_nothing()
     compile_all(kernel for name in FORMATS_AHEAD for kernel in TILE_FORMATS[name].kernels)
+    compile_all(kv_format("f16").kernels)
+    _compile_missing(reversed(operations()))

@@ -34,12 +34,7 @@ LOAD: Final[Mapping[str, Foreign]] = MappingProxyType(
         "swap_space": ((0, 4), "Nothing is swapped. Leave it out."),
         "cpu_offload_gb": ((0,), "All is on the CPU. Leave it out."),
         "enforce_eager": ((False, True), "There is no graph to capture. Leave it out."),
-        "max_num_seqs": ((None, 1), "Requests are computed one after the other. Leave it out."),
         "disable_log_stats": ((True, False), "Statistics are in each RequestOutput. Leave it out."),
-        "enable_prefix_caching": (
-            (None, True),
-            "The last sequence's prefix is always reused. Use kv='none' to forget it.",
-        ),
         "kv_cache_dtype": (("auto",), "Use kv_dtype: 'f16' or 'f32'."),
         "hf_token": ((None,), "Set HF_TOKEN in the environment for it."),
     }
@@ -48,7 +43,6 @@ LOAD: Final[Mapping[str, Foreign]] = MappingProxyType(
 REQUEST: Final[Mapping[str, Foreign]] = MappingProxyType(
     {
         "lora_request": ((None,), "There are no adapters. Leave it out."),
-        "priority": ((None, 0), "Requests are computed in their order. Leave it out."),
         "tokenization_kwargs": ((None,), "Give ids for another tokenization. Leave it out."),
         "mm_processor_kwargs": ((None,), "There are texts only. Leave it out."),
     }

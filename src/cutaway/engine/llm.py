@@ -4,54 +4,64 @@ In: a model's name and prompts, as text, as token ids or as chat messages. Out: 
 streamed.
 """
 
-import itertools
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final
 
 from cutaway.engine.compile import compile_for_any_model
-from cutaway.engine.foreign_options import CHAT, LOAD, REQUEST, refuse_foreign
-from cutaway.engine.generate import check_prompt
+from cutaway.engine.core import EngineCore
+from cutaway.engine.engine_thread import EngineThread
+from cutaway.engine.foreign_options import LOAD, REQUEST, refuse_foreign
+from cutaway.engine.generation import Arrival
 from cutaway.engine.outputs import RequestOutput
-from cutaway.engine.progress import with_progress
-from cutaway.engine.prompts import Prompt, as_list, conversations, prompt_ids
+from cutaway.engine.plan import engine_limits, settings_within
+from cutaway.engine.progress import progress_bar
+from cutaway.engine.prompts import Prompt, as_list, chat_prompt, conversations, prompt_ids
+from cutaway.engine.requests import Requests, TextAndIds, one_for_each
+from cutaway.engine.run_all import run_all, sink_of
 from cutaway.engine.runner import ModelRunner, choose_context
-from cutaway.engine.stream import EngineParts, Stream
-from cutaway.engine.turns import Turns
+from cutaway.engine.settings import check_options, engine_settings
+from cutaway.engine.step_batch import ScratchPage
+from cutaway.engine.stream import Stream
+from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.open_model import open_model
 from cutaway.hub.catalogue import CATALOGUE, find_hub_alias
 from cutaway.hub.progress import Progress
 from cutaway.hub.resolve import resolve
+from cutaway.memory.byte_size import parse_bytes
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.kv_setting import kv_setting
-from cutaway.memory.sequence_cache import SequenceCache
 from cutaway.model.config import read_config
 from cutaway.model.loader import check_tensors
+from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.threads import check_threads
-from cutaway.sampling.params import SamplingParams, check_against_vocabulary
+from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.params_checks import is_integer, shown
-from cutaway.sampling.row import SamplerScratch
+from cutaway.scheduler.decisions import Decision
 from cutaway.tokenizer.open_tokenizer import open_tokenizer
 from cutaway.tokenizer.tokenizer import Tokenizer
 
-PROMPT_ROWS: Final = 32
-"""Rows of logits that the logprobs of a prompt are computed from at a time."""
+CLOSED: Final = "this LLM is closed. Load the model again."
 
-OPTIONS: Final = "model, threads, max_model_len, kv, kv_dtype, chat_template, needs_chat, progress"
-GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm"
-CHAT_OPTIONS: Final = (
-    "messages, sampling_params, use_tqdm, chat_template, add_generation_prompt, continue_final_message, tools, "
-    "chat_template_kwargs"
+OPTIONS: Final = (
+    "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
+    "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
+    "needs_chat, progress"
 )
+GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout"
 
 
 class LLM:
-    """A model that answers. One request is computed at a time; calls from several threads wait for each other.
+    """A model that answers. Requests share its steps, whichever threads they come from; each gets the tokens that it
+    would get alone, to the bit.
 
-    Keys and values of the last sequence stay: a request that begins with the same ids computes only the others.
+    Keys and values stay until their memory is needed: a request that begins with the same ids computes only the others.
     """
 
     def __init__(
@@ -60,8 +70,17 @@ class LLM:
         *,
         threads: int | None = None,
         max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        batching: str = "continuous",
+        enable_chunked_prefill: bool | None = None,
+        enable_prefix_caching: bool | None = None,
         kv: str = "paged",
         kv_dtype: str = "f16",
+        kv_tokens: int | None = None,
+        memory: int | str | None = None,
+        max_waiting: int | None = None,
+        max_waiting_tokens: int | None = None,
         chat_template: str | os.PathLike[str] | None = None,
         needs_chat: bool = False,
         progress: Progress | None = None,
@@ -74,8 +93,20 @@ class LLM:
                 model; or a repository on the Hugging Face hub, ``owner/repo`` or ``owner/repo:Q4_K_M``.
             threads: default, the processors that this process may use.
             max_model_len: positions of prompt and answer together; default, the model's own up to 8,192.
+            max_num_seqs: sequences that run together; default, 32.
+            max_num_batched_tokens: tokens of a step; default, 256. Prompts are cut to it.
+            batching: "continuous", "static" or "bucketed" (``scheduler.continuous``, ``scheduler.static``). The latter
+                two are there to be compared with.
+            enable_chunked_prefill: let chunks of prompts share steps with the tokens of answers; default, true.
+            enable_prefix_caching: keep what was computed for requests that begin with the same ids; default, wherever
+                batching is continuous and kv is not "none".
             kv: "paged", "contiguous" or "none" (``memory.kv_setting``); the tokens are the same, to the bit.
             kv_dtype: "f16" or "f32".
+            kv_tokens: positions in the KV pool, of all sequences together; default, 8,192, and one context at least.
+            memory: of the whole process, in bytes or as a text, such as "2GiB": the KV pool gets what the rest leaves,
+                and as much as all sequences can use. In place of kv_tokens.
+            max_waiting: answers that may wait for their turn; default, 1,024.
+            max_waiting_tokens: tokens of their prompts; default, 1,048,576.
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
@@ -88,6 +119,22 @@ class LLM:
         refuse_foreign("LLM", foreign, LOAD, OPTIONS)
         _check_threads(threads)
         kv_format(kv_dtype)
+        options: dict[str, Any] = {
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "batching": batching,
+            "enable_chunked_prefill": enable_chunked_prefill,
+            "enable_prefix_caching": enable_prefix_caching,
+            "kv_tokens": kv_tokens,
+            "max_waiting": max_waiting,
+            "max_waiting_tokens": max_waiting_tokens,
+        }
+        check_options(options)
+        limit = None if memory is None else parse_bytes(memory, "memory")
+        if limit is not None and kv_tokens is not None:
+            raise InvalidRequestError(
+                "there are memory and kv_tokens; each says how large the pool is. Leave one.", "memory"
+            )
         setting = kv_setting(kv)
         if not isinstance(model, str | os.PathLike):
             raise InvalidRequestError(
@@ -100,7 +147,7 @@ class LLM:
         with open_model(self.model.path) as source:
             config = read_config(source)
             check_tensors(source, config)
-            context = choose_context(max_model_len, config)
+            self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
             if needs_chat:
                 self.tokenizer.require_chat_template()
@@ -110,77 +157,99 @@ class LLM:
                     f"{config.vocab_size} rows. The file is damaged; fetch it again."
                 )
             (compiling or _compile_aside(kv_dtype)).result()
+            if limit is not None:
+                members = default_threads() if threads is None else threads
+                self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
             self.runner = ModelRunner(
                 source,
                 threads=threads,
-                context=context,
-                max_outputs=PROMPT_ROWS,
+                context=self.settings.context,
+                max_tokens=self.settings.max_num_batched_tokens,
+                max_outputs=engine_limits(self.settings, 1).max_outputs,
                 kv_dtype=kv_dtype,
-                page_length=setting.page_length(context),
+                page_length=self.settings.page_length,
+                num_pages=self.settings.num_pages,
             )
-        self._turns = Turns()
+            self.runner.touch()
+        scratch = self.settings.scratch_page
+        self._core = EngineCore(
+            self.runner,
+            self.settings.scheduler(self.runner.max_step_outputs),
+            None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
+        )
+        self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
-        self._engine = EngineParts(
-            runner=self.runner,
-            cache=SequenceCache(setting, context),
-            position_bytes=self.runner.kv.position_bytes,
-            scratch=SamplerScratch.allocate(self.runner.vocab_size),
-        )
-        self._request_numbers = itertools.count()
+        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes)
 
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        priority: int | None = 0,
+        timeout: float | None = None,
         **foreign: Any,
     ) -> list[RequestOutput]:
         """Complete each prompt; one output for each, in order.
 
         A list of ints is one prompt of token ids. Texts are completed as they are, without the chat template.
         sampling_params: one for all prompts, or one for each; default, ``SamplingParams()``. use_tqdm: show a progress
-        bar where there are several prompts and standard error is a terminal.
+        bar where there are several prompts and standard error is a terminal. priority: 0 goes before others, 7 is the
+        last. timeout: seconds after which what has not ended is ended, with the finish reason "deadline".
         """
         refuse_foreign("LLM.generate", foreign, REQUEST, GENERATE_OPTIONS)
         several = as_list(prompts)
-        params = _one_for_each(sampling_params, len(several), "prompts")
-        # All are checked before the first is computed.
-        streams = [self.stream(prompt, each) for prompt, each in zip(several, params, strict=True)]
-        return [stream.run() for stream in with_progress(streams, use_tqdm)]
+        params = one_for_each(sampling_params, len(several), "prompts")
+        return self._run_all(
+            [prompt_ids(prompt, self.tokenizer) for prompt in several], params, use_tqdm, priority, timeout
+        )
 
     def chat(
         self,
         messages: Sequence[Any],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        priority: int | None = 0,
+        timeout: float | None = None,
         **template: Any,
     ) -> list[RequestOutput]:
         """Answer a conversation, or each of several, through the model's chat template.
 
-        messages: a list of ``{"role": …, "content": …}``, or a list of such lists. template: as for ``stream_chat``.
+        messages: a list of ``{"role": …, "content": …}``, or a list of such lists. template: as for ``stream_chat``;
+        the others as for ``generate``.
         Of a conversation that goes on where the last one ended, only the new messages are computed.
         """
         several = conversations(messages)
-        params = _one_for_each(sampling_params, len(several), "conversations")
-        streams = [self.stream_chat(each, own, **template) for each, own in zip(several, params, strict=True)]
-        return [stream.run() for stream in with_progress(streams, use_tqdm)]
+        params = one_for_each(sampling_params, len(several), "conversations")
+        return self._run_all(
+            [chat_prompt(self.tokenizer, each, **template) for each in several], params, use_tqdm, priority, timeout
+        )
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream:
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int | None = 0,
+        timeout: float | None = None,
+    ) -> Stream:
         """Complete one prompt; a delta for each token. The last has the finish reason.
 
-        A stream holds the engine from its first delta until it ends, is closed, or is forgotten: requests of other
-        threads wait for that. A request of the same thread goes first; the stream continues afterwards with the same
-        tokens as without it, and computes its context again for that.
+        What is wrong with the prompt is told at once; the request is submitted with the first delta. priority, timeout:
+        as for ``generate``.
         """
-        text, ids = prompt_ids(prompt, self.tokenizer)
-        return self._stream(text, ids, sampling_params)
+        return self._stream(prompt_ids(prompt, self.tokenizer), sampling_params, priority, timeout)
 
     def stream_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         sampling_params: SamplingParams | None = None,
         *,
+        priority: int | None = 0,
+        timeout: float | None = None,
         chat_template: str | None = None,
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
@@ -193,32 +262,52 @@ class LLM:
         Args:
             messages: each ``{"role": …, "content": …}``. Their text never becomes control tokens.
             sampling_params: default, ``SamplingParams()``.
+            priority: as for ``generate``.
+            timeout: as for ``generate``.
             chat_template: Jinja source, or a built-in name, in place of the model's own.
             add_generation_prompt: let the template begin the answer's turn; default, unless a message is continued.
             continue_final_message: let the answer go on with the last message, whose turn is left open.
             tools: descriptions of functions, for templates that show them to the model.
             chat_template_kwargs: further variables for the template.
         """
-        refuse_foreign("LLM.chat", foreign, CHAT, CHAT_OPTIONS)
-        ids = self.tokenizer.encode_chat(
+        prompt = chat_prompt(
+            self.tokenizer,
             messages,
+            chat_template=chat_template,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            chat_template=chat_template,
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
+            **foreign,
         )
-        return self._stream(self.tokenizer.decode(ids, skip_special=False), ids, sampling_params)
+        return self._stream(prompt, sampling_params, priority, timeout)
 
-    def _stream(self, text: str | None, ids: list[int], params: SamplingParams | None) -> Stream:
-        if params is not None and not isinstance(params, SamplingParams):
-            raise _no_params(params)
-        self._usable()
-        params = params or SamplingParams()
-        check_prompt(ids, self.runner.context, self.runner.vocab_size)
-        check_against_vocabulary(params, self.runner.vocab_size)
-        number = str(next(self._request_numbers))
-        return Stream(self._usable, self._turns, self.tokenizer, number, text, ids, params)
+    def _stream(
+        self, prompt: TextAndIds, params: SamplingParams | None, priority: int | None, timeout: float | None
+    ) -> Stream:
+        self.engine()
+        arrivals: SimpleQueue[Arrival] = SimpleQueue()
+        request = self.requests.make(prompt, params, arrivals.put, priority=priority, timeout=timeout)
+        return Stream(self.engine, request, arrivals)
+
+    def _run_all(
+        self,
+        prompts: Sequence[TextAndIds],
+        params: Sequence[SamplingParams | None],
+        shows_progress: bool,
+        priority: int | None,
+        timeout: float | None,
+    ) -> list[RequestOutput]:
+        """All are checked before the first is computed."""
+        engine = self.engine()
+        arrivals: SimpleQueue[tuple[int, Arrival]] = SimpleQueue()
+        make = partial(self.requests.make, priority=priority, timeout=timeout, whole=True)
+        requests = [
+            make(prompt, each, sink_of(arrivals, number))
+            for number, (prompt, each) in enumerate(zip(prompts, params, strict=True))
+        ]
+        with progress_bar(len(requests), shows_progress) as ended:
+            return run_all(engine, requests, arrivals, ended)
 
     def get_tokenizer(self) -> Tokenizer:
         """``self.tokenizer``, by vLLM's name."""
@@ -228,26 +317,36 @@ class LLM:
         """What is used where no parameters are given."""
         return SamplingParams()
 
+    def decisions(self) -> list[Decision]:
+        """What the scheduler decided lately, about whom and why; the oldest first."""
+        return self.engine().call(lambda core: core.scheduler.log.read()).result()
+
+    def totals(self) -> Totals:
+        """What was computed so far."""
+        return self.engine().call(lambda core: replace(core.totals)).result()
+
+    def reset_prefix_cache(self) -> None:
+        """Forget the keys and values of all requests that have ended."""
+        self.engine().call(lambda core: core.scheduler.reset_prefix_cache()).result()
+
     def close(self) -> None:
-        """End the engine's threads and give its memory back. Waits for a request of another thread."""
+        """End the engine's threads and give its memory back. Requests that run are ended with an error."""
         if self._closed or os.getpid() != self._process:  # after a fork the threads are the parent's
             return
-        ticket = object()
-        self._turns.take(ticket)
         self._closed = True
+        self._engine.close()
         self.runner.close()
-        del self.runner, self._engine
-        self._turns.give_back(ticket)
+        del self.runner, self._core
 
-    def _usable(self) -> EngineParts:
-        """What computes a request; raises CutawayError where nothing can be computed any more."""
+    def engine(self) -> EngineThread:
+        """The thread that computes the requests; raises CutawayError where nothing can be computed any more."""
         if os.getpid() != self._process:
             raise CutawayError(
                 f"this LLM was loaded by process {self._process}, and a fork takes no threads along. Load the model in "
                 "the new process, or start processes with the method 'spawn'."
             )
         if self._closed:
-            raise CutawayError("this LLM is closed. Load the model again.")
+            raise CutawayError(CLOSED)
         return self._engine
 
     def __enter__(self) -> "LLM":
@@ -283,25 +382,3 @@ def _check_threads(threads: int | None) -> None:
             "threads",
         )
     check_threads(threads)
-
-
-def _no_params(given: object) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"sampling_params is {shown(given)}; give a SamplingParams, or one for each prompt.", "sampling_params"
-    )
-
-
-def _one_for_each(
-    given: SamplingParams | Sequence[SamplingParams] | None, count: int, what: str
-) -> Sequence[SamplingParams | None]:
-    """The parameters of each of ``count`` requests."""
-    if given is None or isinstance(given, SamplingParams):
-        return [given] * count
-    if not isinstance(given, Sequence):
-        raise _no_params(given)
-    if len(given) != count:
-        raise InvalidRequestError(
-            f"there are {count} {what} and {len(given)} sampling_params; give one for all, or as many.",
-            "sampling_params",
-        )
-    return given

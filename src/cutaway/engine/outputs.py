@@ -6,7 +6,8 @@ In: tokens as they are generated. Out: deltas while streaming, a ``RequestOutput
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-FinishReason: TypeAlias = Literal["stop", "length"]
+FinishReason: TypeAlias = Literal["stop", "length", "deadline", "abort"]
+"""A stop id or stop string; ``max_tokens`` or the context's end; the request's deadline; an abort by somebody else."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Delta:
     logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: FinishReason | None = None  # set on the choice's last delta
     index: int = 0  # of the choice
+    stop_reason: int | str | None = None  # with "stop": the stop id or stop string; None for an end-of-sequence id
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class Statistics:
     prompt_tokens: int
     cached_tokens: int  # of the prompt: their keys and values were there and were not computed again
     generated_tokens: int
-    prefill_seconds: float  # from the start to the first token
+    waiting_seconds: float  # from when it was submitted until its first step began
+    prefill_seconds: float  # from then to the first token
     decode_seconds: float  # from then to the end
+    longest_pause: float  # seconds between two tokens of one choice at most
     kv_reserved_bytes: int  # of the pages that the sequence has after its last step
     kv_used_bytes: int  # of the positions in them that hold keys and values
 
@@ -63,7 +67,7 @@ class CompletionOutput:
     token_ids: list[int]  # with the stop id that ended it, if one did
     cumulative_logprob: float | None  # None where no logprobs were asked for
     logprobs: list[dict[int, Logprob]] | None
-    finish_reason: FinishReason | None  # "stop": a stop id or stop string; "length": max_tokens or the context's end
+    finish_reason: FinishReason | None
     stop_reason: int | str | None = None  # the stop id or stop string; None for an end-of-sequence id
 
     def finished(self) -> bool:

@@ -1,27 +1,28 @@
 """The progress bar of a list of requests, in a terminal or a notebook.
 
-In: streams. Out: their outputs, one by one, with a line on standard error that counts requests and tokens.
+In: how many requests. Out: a line on standard error that counts them as they end.
 """
 
-from collections.abc import Iterable, Iterator, Sized
-from typing import Protocol, TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-Item = TypeVar("Item", covariant=True)
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
-class SizedIterable(Sized, Iterable[Item], Protocol[Item]):
-    """What has a length and can be iterated."""
+@contextmanager
+def progress_bar(count: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """Call what it yields for each request that ends. Nothing is drawn for a single one, nor where standard error is no
+    terminal.
+    """
+    if not shown or count < 2:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-
-def with_progress(items: SizedIterable[Item], shown: bool) -> Iterator[Item]:
-    """The items, one by one. Nothing is drawn for a single one, nor where standard error is no terminal."""
     console = Console(stderr=True)
-    if not shown or len(items) < 2 or not (console.is_terminal or console.is_jupyter):
-        yield from items
+    if not (console.is_terminal or console.is_jupyter):
+        yield lambda: None
         return
     columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        yield from bar.track(items, total=len(items))
+        task = bar.add_task("requests", total=count)
+        yield lambda: bar.advance(task)

@@ -5,12 +5,18 @@ ids.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from cutaway.errors import InvalidRequestError
+from cutaway.engine.foreign_options import CHAT, refuse_foreign
+from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.tokenizer.tokenizer import Tokenizer
+
+CHAT_OPTIONS: Final = (
+    "messages, sampling_params, use_tqdm, priority, timeout, chat_template, add_generation_prompt, "
+    "continue_final_message, tools, chat_template_kwargs"
+)
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """A text, token ids, or ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
@@ -44,6 +50,25 @@ def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> tuple[str | None, list[i
     raise InvalidRequestError(f"the prompt is a {type(prompt).__name__}; give a text or a list of token ids.", "prompt")
 
 
+def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int) -> None:
+    """Refuse a prompt that can't be computed: empty, ids outside the vocabulary, or no room for one more token."""
+    if not prompt_ids:
+        raise InvalidRequestError("the prompt is empty; it must have at least 1 token. Write something.", "prompt")
+    for index, token_id in enumerate(prompt_ids):
+        is_integer = isinstance(token_id, int) and not isinstance(token_id, bool)
+        if not is_integer or not 0 <= token_id < vocab_size:
+            raise InvalidRequestError(
+                f"prompt token {index} is {token_id!r}; it must be an integer from 0 to {vocab_size - 1}. Use the ids "
+                "of this model's own tokenizer.",
+                "prompt",
+            )
+    if len(prompt_ids) >= context:
+        raise CapacityError(
+            f"the prompt has {len(prompt_ids)} tokens; the context holds {context}, and one must be left for the "
+            "answer. Shorten the prompt, or raise the context where the model allows it."
+        )
+
+
 def _content(prompt: Mapping[str, Any]) -> str | Sequence[int]:
     """The one value of ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
@@ -68,3 +93,27 @@ def conversations(messages: Sequence[Any]) -> list[Sequence[Mapping[str, Any]]]:
     items = list(messages)
     several = bool(items) and all(isinstance(item, Sequence) and not isinstance(item, str | bytes) for item in items)
     return items if several else [items]
+
+
+def chat_prompt(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    chat_template: str | None = None,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    **foreign: Any,
+) -> tuple[str, list[int]]:
+    """Text and ids of a conversation; parameters as for ``LLM.stream_chat``."""
+    refuse_foreign("LLM.chat", foreign, CHAT, CHAT_OPTIONS)
+    ids = tokenizer.encode_chat(
+        messages,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        chat_template=chat_template,
+        tools=tools,
+        chat_template_kwargs=chat_template_kwargs,
+    )
+    return tokenizer.decode(ids, skip_special=False), ids

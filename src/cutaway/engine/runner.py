@@ -12,7 +12,7 @@ import numpy as np
 
 from cutaway.errors import InvalidRequestError
 from cutaway.formats.source import ModelSource
-from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
@@ -29,7 +29,7 @@ from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
 SHORTEST_CONTEXT: Final = 2
 DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
-DEFAULT_STEP: Final = 512  # tokens of a step at most: a long prompt is computed in chunks of so many
+DEFAULT_STEP: Final = 256  # tokens of a step at most: a long prompt is computed in chunks of so many
 
 Tap = Callable[[str, int, Any], None]
 
@@ -60,16 +60,16 @@ class ModelRunner:
         context: int | None = None,
         max_tokens: int = DEFAULT_STEP,
         max_outputs: int = 1,
-        num_contexts: int = 1,
         kv_dtype: str = "f16",
         page_length: int = PAGE_LENGTH,
+        num_pages: int | None = None,
     ) -> None:
         """Load the file's model.
 
         threads: members of the team (default: the processors that this process may use). context: positions of a
         sequence at most (default: the model's, up to 8,192). max_tokens, max_outputs: tokens and rows of logits of
-        a step. num_contexts: how many whole contexts the KV pool holds. kv_dtype: "f16" or "f32". page_length:
-        positions of a page of it, a multiple of 16.
+        a step. kv_dtype: "f16" or "f32". page_length: positions of a page of the KV pool, a multiple of 16. num_pages:
+        how many it has (default: one context).
         """
         self.context = choose_context(context, read_config(source))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
@@ -77,13 +77,15 @@ class ModelRunner:
         self.config: ModelConfig = self.loaded.config
         self.vocab_size = self.config.vocab_size
         self.max_step_tokens, self.max_step_outputs = max_tokens, max_outputs
-        pages = num_contexts * -(-self.context // page_length)
+        pages = -(-self.context // page_length) if num_pages is None else num_pages
         self.kv: KVPool = allocate_kv_pool(self.config, pages, page_length, kv_dtype)
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * page_length // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
         self.workspace = allocate_workspace(self.dimensions)
+        self.num_steps = 0  # so far, by whomever: each of them may have written to any page
 
     def _check(self, batch: Batch) -> None:
+        self.num_steps += 1
         check_batch(batch, self.limits, self.config.vocab_size, self.kv.num_pages, self.kv.page_length)
 
     def _logits(self, batch: Batch) -> Floats:
@@ -94,6 +96,10 @@ class ModelRunner:
         self._check(batch)
         self.team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
         return self._logits(batch)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the keys and values of a page to another one."""
+        copy_page(self.kv, source, target)
 
     def step_open(self, batch: Batch, tap: Tap) -> Floats:
         """Open: the same bits, computed operation by operation; ``tap(name, layer, array)`` after each.
@@ -127,6 +133,21 @@ class ModelRunner:
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks
+
+    def touch(self) -> None:
+        """Have the system put memory behind the workspace and the KV pool now, not in the step that first uses it.
+
+        What can't be had ends the process here and not amid the requests. Only before the first step: it writes zeros.
+        """
+        for array in (
+            *self.workspace,
+            *self.workspace.activation,
+            *self.workspace.scratch,
+            self.kv.keys,
+            self.kv.values,
+        ):
+            if isinstance(array, np.ndarray):
+                array.fill(0)
 
     def close(self) -> None:
         """End the team's threads."""

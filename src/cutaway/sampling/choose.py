@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import root_jit
 from cutaway.sampling.adjust import (
     adjusts,
     copy_row,
@@ -119,4 +119,4 @@ def rebind(tap: Callable[[str, Any], None]) -> Callable[..., Outcome]:
     return types.FunctionType(choose.__code__, {**choose.__globals__, "tap": tap}, "choose_open")
 
 
-choose_compiled = jit(choose)
+choose_compiled = root_jit(choose)

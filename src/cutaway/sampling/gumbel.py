@@ -11,7 +11,7 @@ import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import log
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
     first_lane,
@@ -40,7 +40,7 @@ LARGEST_NOISE: Final = np.float32(22.2)
 """A little more than the largest noise there is, -ln(2⁻³²) = 22.18."""
 
 
-@jit
+@inner_jit
 def gumbel(words: Any) -> Any:
     """-ln(-ln(1 - v)) of 16 words, where v is uniform on (0, 1): the upper 31 bits of a word and a half, times 2⁻³¹.
 
@@ -55,7 +55,7 @@ def gumbel(words: Any) -> Any:
     return sub(zeros(1), log(exponential))
 
 
-@jit
+@inner_jit
 def block_noise(seed: int, choice: int, position: int, block: int) -> Any:
     """The noise of the 64 ids from 64 · block on, 16 a vector."""
     w0, w1, w2, w3 = noise_words(seed, choice, position, block)

@@ -7,7 +7,7 @@ give the same words, wherever and whenever they are computed. Here 16 counters a
 
 from typing import Any, Final
 
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit
 from cutaway.ops.simd import add_int, lane_index, mul_high_uint, mul_int, splat_int, xor_int
 
 ROUNDS: Final = 10
@@ -21,7 +21,7 @@ BLOCK: Final = 64
 """Consecutive ids whose noise is computed together: 16 counters of 4 words."""
 
 
-@jit
+@inner_jit
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, key_0: int, key_1: int) -> Any:
     """Four words for each of 16 counters. c0 … c3: int32 lanes; of the keys the low 32 bits count."""
     k0, k1 = splat_int(key_0), splat_int(key_1)
@@ -33,7 +33,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, key_0: int, key_1: int) -> Any:
     return c0, c1, c2, c3
 
 
-@jit
+@inner_jit
 def noise_words(seed: int, choice: int, position: int, block: int) -> Any:
     """The random words of the 64 ids from 64 · block on, a function of these four integers alone.
 

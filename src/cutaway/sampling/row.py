@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     absolute,
     and_uint,
@@ -78,7 +78,7 @@ def copy_tail(logits: Floats, tail: Floats) -> None:
         tail[lane] = logits[start + lane] if start + lane < V else np.float32(-np.inf)
 
 
-@jit
+@inner_jit
 def _vector_at(logits: Floats, tail: Floats, i: int) -> int:
     """The address of the 16 logits from id i on, a multiple of 16."""
     return logits.ctypes.data + 4 * i if i + LANES <= logits.shape[0] else tail.ctypes.data

@@ -14,7 +14,7 @@ import numpy as np
 
 from cutaway.ops.cpu.arrays import Doubles, Floats
 from cutaway.ops.cpu.math import exp, log
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
     bits_as_int,
@@ -23,6 +23,7 @@ from cutaway.ops.simd import (
     lanes_at_most,
     load,
     load_int,
+    load_uint32_scalar,
     maximum,
     replace_above,
     splat,
@@ -40,7 +41,7 @@ SMALLEST: Final = 2.0**-1022
 SMALLEST_NORMAL: Final = np.float32(2.0**-126)
 
 
-@jit
+@inner_jit
 def exponentials(distances: Floats, weights: Floats) -> np.float32:
     """weights[i] = e^-distances[i] for the tokens that are left; returns their sum.
 
@@ -62,15 +63,14 @@ def exponentials(distances: Floats, weights: Floats) -> np.float32:
     return lane_sum(total)
 
 
-@jit
-def cut(distances: Floats, weights: Floats, weighted: bool, amount: float, buckets: Doubles) -> None:
+@inner_jit
+def cut(distances: Floats, weights: Floats, amount: float, buckets: Doubles) -> None:
     """Keep the first tokens of the order, up to the one with which their weights reach ``amount``; drop the others.
 
-    weights: [Vp] float32, or 1 each if not ``weighted``. Weights are summed in float64: by bucket in ascending order,
-    ascending ids within a bucket. A token is kept if the weights before it are below ``amount``.
+    weights: [Vp] float32, summed in float64: by bucket in ascending order, ascending ids within a bucket. A token is
+    kept if the weights before it are below ``amount``.
     """
     base = distances.ctypes.data
-    keys = distances.view(np.int32)
     prefix, before = 0, 0.0
     width = 11
     for shift in (20, 10, 0):
@@ -82,8 +82,8 @@ def cut(distances: Floats, weights: Floats, weighted: bool, amount: float, bucke
             while lanes:
                 token = i + first_lane(lanes)
                 lanes &= lanes - 1
-                bucket = (keys[token] - prefix) >> shift
-                buckets[bucket] += np.float64(weights[token]) if weighted else 1.0
+                bucket = (load_uint32_scalar(base + 4 * token) - prefix) >> shift
+                buckets[bucket] += np.float64(weights[token])
         bucket = 0
         while bucket < (1 << width) - 1 and before + buckets[bucket] < amount:
             before += buckets[bucket]
@@ -100,16 +100,18 @@ def cut(distances: Floats, weights: Floats, weighted: bool, amount: float, bucke
             token = i + first_lane(equal)
             equal &= equal - 1
             if before < amount:
-                before += np.float64(weights[token]) if weighted else 1.0
+                before += np.float64(weights[token])
             else:
-                keys[token] = INFINITY_BITS
+                distances[token] = np.float32(np.inf)
 
 
 @jit
 def top_k(distances: Floats, k: int, weights: Floats, buckets: Doubles) -> None:
     """Keep the k likeliest tokens (all, where there are no more); k ≤ 0 keeps all."""
     if 0 < k < distances.shape[0]:
-        cut(distances, weights, False, np.float64(k), buckets)
+        for i in range(weights.shape[0]):
+            weights[i] = np.float32(1.0)
+        cut(distances, weights, np.float64(k), buckets)
 
 
 @jit
@@ -120,7 +122,7 @@ def top_p(distances: Floats, p: float, weights: Floats, buckets: Doubles) -> Non
     """
     if p < 1.0:
         total = np.float64(exponentials(distances, weights))
-        cut(distances, weights, True, max(p * total, SMALLEST), buckets)
+        cut(distances, weights, max(p * total, SMALLEST), buckets)
 
 
 @jit

@@ -1,0 +1,128 @@
+"""The memory plan of an engine with given settings, and what its runtime takes, measured.
+
+In: a model source of which only the head is read, settings. Out: a ``MemoryPlan``.
+"""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cutaway.engine.settings import EngineSettings
+from cutaway.errors import CutawayError
+from cutaway.formats.open_model import open_model
+from cutaway.formats.source import ModelSource
+from cutaway.memory.kv_cache import kv_format
+from cutaway.memory.plan import MemoryPlan
+from cutaway.model.config import ModelConfig
+from cutaway.model.loader import expected_tensors, matrices_of, memory_bytes, tile_format
+from cutaway.model.shapes import BUFFERS, Limits, dimensions
+from cutaway.ops.cpu.kv_tiles import SUBTILE
+from cutaway.sampling.row import SamplerScratch
+
+PROMPT_ROWS: Final = 32
+"""Rows of logits of a step at least: the logprobs of a prompt are computed from what the answers leave of them."""
+
+RESIDENT: Final = "VmRSS"
+MEASURE: Final = (
+    # As `python -m`, but without the working folder in front of the path: what lies there is not ours to run.
+    "import runpy, sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "runpy.run_module('cutaway.engine.plan', run_name='__main__')"
+)
+
+
+def engine_limits(settings: EngineSettings, threads: int) -> Limits:
+    """The limits by which an engine's workspace is allocated."""
+    subtiles = settings.num_pages * settings.page_length // SUBTILE
+    outputs = max(PROMPT_ROWS, settings.max_num_seqs)
+    return Limits(settings.max_num_batched_tokens, outputs, threads, settings.context, subtiles)
+
+
+def plan_memory(
+    source: ModelSource, config: ModelConfig, settings: EngineSettings, threads: int, kv_dtype: str, runtime: int
+) -> MemoryPlan:
+    """The plan; runtime: bytes, as ``resident_bytes`` or ``measure_runtime`` have them."""
+    sizes = dimensions(config, engine_limits(settings, threads))
+    names = [name for name in expected_tensors(config) if name in source.tensors]
+    numbers = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    return MemoryPlan(
+        runtime=runtime,
+        weights=sum(memory_bytes(source.tensors[name]) for name in names),
+        workspace=sum(row.nbytes(sizes) for row in BUFFERS)
+        + sum(array.nbytes for array in SamplerScratch.allocate(config.vocab_size)),
+        position=numbers * kv_format(kv_dtype).element_bytes,
+        page_length=settings.page_length,
+        pages=settings.num_pages,
+    )
+
+
+def settings_within(
+    limit: int, source: ModelSource, config: ModelConfig, settings: EngineSettings, threads: int, kv_dtype: str
+) -> EngineSettings:
+    """The settings with as large a KV pool as a process of ``limit`` bytes has room for, and the sequences can use.
+
+    In this process, whose memory as it is now counts as the runtime. Raises CapacityError where a context doesn't fit.
+    """
+    plan = plan_memory(source, config, settings, threads, kv_dtype, resident_bytes())
+    scratch = settings.num_pages - settings.num_blocks
+    pages = plan.within(
+        limit - scratch * plan.page_length * plan.position, settings.context, settings.max_num_seqs
+    ).pages
+    return replace(settings, kv_tokens=pages * settings.page_length)
+
+
+def resident_bytes(name: str = RESIDENT) -> int:
+    """Memory of this process, as Linux counts it: "VmRSS" now, "VmHWM" at most so far."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        raise CutawayError(f"{status} is missing: this system doesn't tell what a process takes. Linux does.")
+    for line in status.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise CutawayError(f"{status} has no {name}. Linux tells it.")
+
+
+def measure_runtime(path: Path, kv_dtype: str, threads: int) -> int:
+    """Bytes of a process that has loaded all that an engine needs but weights, KV pool and workspace.
+
+    Kernels that are not in the cache are compiled first, by another process: compiling takes memory that the next start
+    doesn't take.
+    """
+    command = [sys.executable, "-c", MEASURE, str(path), kv_dtype, str(threads)]
+    for _ in range(2):
+        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if run.returncode != 0:
+            raise CutawayError(f"the runtime's memory could not be measured: {run.stderr.strip()[-500:]}")
+        compiled, size = map(int, run.stdout.split()[-2:])
+        if compiled == 0:
+            break
+    return size
+
+
+def _measure(path: Path, kv_dtype: str, threads: int) -> tuple[int, int]:
+    """How many functions were compiled, and what this process takes then."""
+    import cutaway.engine.llm  # noqa: F401  (an engine loads it)
+    from cutaway.engine.compile import compilations, compile_for_any_model
+    from cutaway.model.config import read_config
+    from cutaway.ops.cpu.threads import ThreadTeam
+    from cutaway.ops.kernel_cache import compile_all
+    from cutaway.tokenizer.open_tokenizer import open_tokenizer
+
+    compiled: list[str] = []
+    with compilations(compiled.append), open_model(path) as source:
+        compile_for_any_model(kv_dtype)
+        config = read_config(source)
+        matrices = matrices_of(source, config)
+        tokenizer = open_tokenizer(source)
+        tokenizer.encode("The quick brown fox")
+        compile_all(kernel for name in matrices for kernel in tile_format(source, source.tensors[name]).kernels)
+        team = ThreadTeam(threads)
+        size = resident_bytes()
+        team.close()
+    return len(compiled), size
+
+
+if __name__ == "__main__":
+    # The process of ``measure_runtime``.
+    print(*_measure(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

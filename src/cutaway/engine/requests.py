@@ -1,0 +1,102 @@
+"""From a prompt and its parameters to a request that the engine takes: checked, numbered, with what it needs to end.
+
+In: text and ids, parameters, whom to tell. Out: a ``Received`` with its ``Generation``.
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+
+from cutaway.engine.choice import Asked
+from cutaway.engine.generation import Generation, Sink
+from cutaway.engine.prompts import check_prompt
+from cutaway.engine.received import Received
+from cutaway.errors import InvalidRequestError
+from cutaway.sampling.forbidden import bad_word_ids, stop_ids
+from cutaway.sampling.params import SamplingParams, check_against_vocabulary, fresh_seed
+from cutaway.sampling.params_checks import is_integer, is_number, shown
+from cutaway.tokenizer.tokenizer import Tokenizer
+
+TextAndIds = tuple[str | None, list[int]]
+
+
+class Requests:
+    """Makes the requests of one engine."""
+
+    def __init__(self, tokenizer: Tokenizer, context: int, position_bytes: int) -> None:
+        """context: positions of a sequence at most. position_bytes: of the KV cache."""
+        self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
+        self._numbers = itertools.count()
+
+    def make(
+        self,
+        prompt: TextAndIds,
+        params: SamplingParams | None,
+        sink: Sink,
+        *,
+        priority: int | None = 0,
+        timeout: float | None = None,
+        whole: bool = False,
+    ) -> Received:
+        """A request that has been checked.
+
+        priority: 0 or None goes first. timeout: seconds from now until the request is ended, whatever its state.
+        whole: the sink is handed all events at the end.
+        """
+        if params is not None and not isinstance(params, SamplingParams):
+            raise no_params(params)
+        params = params or SamplingParams()
+        text, ids = prompt
+        check_prompt(ids, self._context, self._tokenizer.vocab_size)
+        check_against_vocabulary(params, self._tokenizer.vocab_size)
+        if priority is not None and not is_integer(priority):
+            raise InvalidRequestError(
+                f"priority is {shown(priority)}; it must be an integer, 0 for the best.", "priority"
+            )
+        if timeout is not None and not (is_number(timeout) and 0 < timeout <= sys.float_info.max):
+            raise InvalidRequestError(
+                f"timeout is {shown(timeout)}; it must be seconds above 0. Leave it out for none.", "timeout"
+            )
+        left = self._context - len(ids)
+        asked = Asked(
+            prompt_ids=ids,
+            params=params,
+            seed=fresh_seed() if params.seed is None else params.seed,
+            max_new_tokens=left if params.max_tokens is None else min(left, params.max_tokens),
+            stop_ids=stop_ids(params, self._tokenizer.eos_ids),
+            bad_words=bad_word_ids(params.bad_words, lambda word: self._tokenizer.encode(word, add_bos=False)),
+        )
+        generation = Generation(
+            str(next(self._numbers)),
+            asked,
+            self._tokenizer,
+            sink,
+            priority=int(priority or 0),
+            deadline=None if timeout is None else time.perf_counter() + timeout,
+            whole=whole,
+        )
+        return Received(generation, text, self._tokenizer, self._position_bytes)
+
+
+def no_params(given: object) -> InvalidRequestError:
+    """What is said of parameters that are none."""
+    return InvalidRequestError(
+        f"sampling_params is {shown(given)}; give a SamplingParams, or one for each prompt.", "sampling_params"
+    )
+
+
+def one_for_each(
+    given: SamplingParams | Sequence[SamplingParams] | None, count: int, what: str
+) -> Sequence[SamplingParams | None]:
+    """The parameters of each of ``count`` requests."""
+    if given is None or isinstance(given, SamplingParams):
+        return [given] * count
+    if not isinstance(given, Sequence):
+        raise no_params(given)
+    if len(given) != count:
+        raise InvalidRequestError(
+            f"there are {count} {what} and {len(given)} sampling_params; give one for all, or as many.",
+            "sampling_params",
+        )
+    return given

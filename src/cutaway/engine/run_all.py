@@ -1,0 +1,70 @@
+"""Many requests at once, to their ends: as many wait in the engine's queue as it has places for.
+
+In: requests. Out: their outputs, in order; meanwhile a listener hears of each that ends.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from queue import SimpleQueue
+from typing import Final, TypeAlias
+
+from cutaway.engine.engine_thread import EngineThread
+from cutaway.engine.generation import Arrival, Sink
+from cutaway.engine.outputs import RequestOutput
+from cutaway.engine.received import Received
+from cutaway.errors import QueueFullError
+
+Arrivals: TypeAlias = "SimpleQueue[tuple[int, Arrival]]"
+
+AT_ONCE: Final = 1024  # requests that are submitted together
+PATIENCE: Final = 0.05  # seconds between two tries where others fill the queue
+
+
+def sink_of(arrivals: Arrivals, number: int) -> Sink:
+    """The sink of the request of this number."""
+
+    def deliver(arrival: Arrival) -> None:
+        arrivals.put((number, arrival))
+
+    return deliver
+
+
+def run_all(
+    engine: EngineThread, requests: Sequence[Received], arrivals: Arrivals, ended: Callable[[], object]
+) -> list[RequestOutput]:
+    """Compute the requests; each hands all its events at once to ``arrivals``, with its place in ``requests``.
+
+    If one fails, or this thread is interrupted, the others are aborted.
+    """
+    later, running = deque(requests), 0
+    enough = 0  # with more than so many of ours running or waiting, no more are submitted
+    try:
+        while later or running:
+            if later and running <= enough:
+                admission = engine.submit([each.generation for each in islice(later, AT_ONCE)]).result()
+                running += admission.admitted
+                for _ in range(admission.admitted):
+                    later.popleft()
+                if isinstance(admission.error, QueueFullError):
+                    enough = running // 2
+                    if running == 0:
+                        time.sleep(PATIENCE)
+                elif admission.error is not None:
+                    raise admission.error
+                else:
+                    enough = running
+                continue
+            number, arrival = arrivals.get()
+            if isinstance(arrival, BaseException):
+                raise arrival
+            for event in arrival:
+                requests[number].take(event)
+            running -= 1
+            ended()
+    except BaseException:
+        for request in requests:
+            engine.abort(request.generation)
+        raise
+    return [request.output() for request in requests]

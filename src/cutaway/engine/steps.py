@@ -1,0 +1,21 @@
+"""What the engine's core needs of a runner; tests put a table of logits here."""
+
+from typing import Protocol
+
+from cutaway.ops.cpu.arrays import Batch, Floats
+
+
+class Steps(Protocol):
+    """A model that computes steps over a pool of pages."""
+
+    context: int
+    max_step_tokens: int
+    max_step_outputs: int
+    vocab_size: int
+    num_steps: int  # so far, by whomever
+
+    def step(self, batch: Batch) -> Floats:
+        """The logits [O, V] of the batch's output rows; the next step may overwrite them."""
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the keys and values of a page to another one."""

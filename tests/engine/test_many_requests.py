@@ -1,0 +1,121 @@
+"""Many requests with the real model: each one's tokens and logprobs are those of its run alone, to the bit."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, SamplingParams
+from cutaway.engine.outputs import RequestOutput
+from cutaway.engine.stream import Stream
+from cutaway.errors import InvalidRequestError
+from support.patience import finishes
+
+rng = np.random.default_rng(8)
+SHARED = rng.integers(100, 40000, 40).tolist()
+
+
+def params_of(number: int) -> SamplingParams:
+    """Greedy, sampled, filtered, penalised in turn; lengths differ."""
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"temperature": 0.8, "seed": number},
+        {"temperature": 1.2, "seed": number, "top_k": 40, "top_p": 0.9},
+        {"temperature": 0.7, "seed": number, "repetition_penalty": 1.3, "presence_penalty": 0.5},
+        {"temperature": 1, "seed": number, "n": 3},
+    ]
+    return SamplingParams(max_tokens=2 + 3 * (number % 4), logprobs=2, ignore_eos=True, **kinds[number % 5])
+
+
+REQUESTS = [
+    (SHARED[: 8 * (number % 6)] + rng.integers(100, 40000, 1 + 9 * (number % 5)).tolist(), params_of(number))
+    for number in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def alone(smollm2_path: Path) -> list[RequestOutput]:
+    """Each as if there were no other, and nothing had been before."""
+    with LLM(smollm2_path, threads=2, max_model_len=128, max_num_seqs=3, enable_prefix_caching=False) as llm:
+        return [llm.generate(prompt, params)[0] for prompt, params in REQUESTS]
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "continuous": {},
+    "small steps": {"max_num_batched_tokens": 9, "max_num_seqs": 5},
+    "whole prompts": {"enable_chunked_prefill": False},
+    "preemption": {"kv_tokens": 144, "max_num_seqs": 8},
+    "contiguous": {"kv": "contiguous", "kv_tokens": 384},
+    "none": {"kv": "none", "max_num_seqs": 4},
+    "static": {"batching": "static", "max_num_seqs": 4, "kv_tokens": 512},
+    "static, one step a column": {"batching": "static", "max_num_batched_tokens": 7, "max_num_seqs": 5},
+    "bucketed": {"batching": "bucketed", "kv_tokens": 1024},
+    "one place to wait": {"max_waiting": 1, "max_num_seqs": 2},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_neighbours_change_no_bit(smollm2_path: Path, alone: list[RequestOutput], name: str) -> None:
+    requests = REQUESTS[:5] if name == "none" else REQUESTS
+    prompts, params = zip(*requests, strict=True)
+    with LLM(smollm2_path, threads=1, max_model_len=128, **SETTINGS[name]) as llm:
+        for _ in range(1 + llm.settings.enable_prefix_caching):  # again with what the first time has left in the cache
+            outputs = llm.generate(list(prompts), list(params))
+            for output, want in zip(outputs, alone, strict=False):
+                assert output.outputs == want.outputs
+        decisions = [each.action for each in llm.decisions()]
+        if name == "preemption":
+            assert decisions.count("preempted") > 2
+        if llm.settings.enable_prefix_caching:
+            assert sum(output.num_cached_tokens for output in outputs) > 0
+
+
+def test_aborted_neighbours_change_no_bit(smollm2_path: Path, alone: list[RequestOutput]) -> None:
+    """Streams that are left at all moments, by other threads, while the requests run."""
+    with LLM(smollm2_path, threads=2, max_model_len=128, kv_tokens=256, max_num_seqs=6) as llm:
+        over = threading.Event()
+
+        def leave_streams() -> int:
+            count = 0
+            while not over.is_set():
+                ids, params = REQUESTS[(7 * count) % len(REQUESTS)]
+                stream: Stream = llm.stream(ids, params)
+                for _ in range(count % 5):
+                    next(stream, None)
+                stream.close()
+                count += 1
+            return count
+
+        counts: list[int] = []
+        leaver = threading.Thread(target=lambda: counts.append(leave_streams()), daemon=True)
+        leaver.start()
+        prompts, params = zip(*REQUESTS, strict=True)
+        outputs = finishes(lambda: llm.generate(list(prompts), list(params)))
+        over.set()
+        finishes(leaver.join)
+        assert counts[0] > 2
+        assert [output.outputs for output in outputs] == [want.outputs for want in alone]
+
+
+def test_the_order_of_the_prompts_is_that_of_the_outputs(llm: LLM) -> None:
+    """Many more than run together or may wait; the short ones end first."""
+    prompts = [[100 + number] * (1 + number % 3) for number in range(200)]
+    params = [SamplingParams(max_tokens=1 + number % 4, temperature=0, ignore_eos=True) for number in range(200)]
+    outputs = llm.generate(prompts, params)
+    assert [output.prompt_token_ids for output in outputs] == prompts
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [1 + number % 4 for number in range(200)]
+
+
+def test_an_error_of_one_ends_all_of_its_call(llm: LLM) -> None:
+    """Its parameters allow no token; the other requests of the call are aborted, those of others are not."""
+    ids = llm.tokenizer.encode("The sea")
+    (red,) = llm.tokenizer.encode(" red")
+    impossible = SamplingParams(allowed_token_ids=[red], bad_words=["red"])
+    other = llm.stream(ids, SamplingParams(temperature=0, max_tokens=50, ignore_eos=True))
+    next(other)
+    with pytest.raises(InvalidRequestError, match="none is left"):
+        llm.generate([ids, ids], [SamplingParams(max_tokens=900, ignore_eos=True), impossible])
+    assert len(other.run().outputs[0].token_ids) == 50
+    assert llm.engine().call(lambda core: core.has_work).result() is False
