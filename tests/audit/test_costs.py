@@ -33,29 +33,33 @@ def test_every_cost_of_a_tiny_model_is_what_one_gets_by_hand() -> None:
         ("rope_angles", -1): Cost("2 → 2×16", flops=3 * 16, activation_bytes=128),
         ("attention_norm", 1): Cost("2×32", flops=256, weight_bytes=128, activation_bytes=512),
         ("attention_input", 1): Cost("2×32", flops=256, activation_bytes=256 + 88),
-        ("qkv", 1): Cost("2×32 · 32×64", int8_operations=8192, weight_bytes=2 * 1110, activation_bytes=88 + 512),
+        ("qkv", 1): Cost(
+            "2×32 · 32×64", int8_operations=8192, weight_bytes=2 * 1110, activation_bytes=88 + 512, rows=2
+        ),
         ("rope", 1): Cost("2×3×16", flops=2 * 3 * 8 * 6, activation_bytes=2 * 384 + 128),
         ("kv_write", 1): Cost("2×2×16", kv_bytes=2 * 64, activation_bytes=256),
         # 9 pairs × 2 heads × (16 multiply-adds for the score, 16 for the values, 4 for the softmax).
         ("attention", 1): Cost("2×2×16 over 5×1×16", flops=18 * (32 + 32 + 4), kv_bytes=5 * 64, activation_bytes=512),
         ("attention_output_input", 1): Cost("2×32", flops=256, activation_bytes=256 + 88),
         ("attention_output", 1): Cost(
-            "2×32 · 32×32", int8_operations=4096, weight_bytes=2 * 10**4, activation_bytes=88 + 256
+            "2×32 · 32×32", int8_operations=4096, weight_bytes=2 * 10**4, activation_bytes=88 + 256, rows=2
         ),
         ("attention_residual", 1): Cost("2×32", flops=64, activation_bytes=768),
         ("ffn_norm", 1): Cost("2×32", flops=256, weight_bytes=128, activation_bytes=512),
         ("ffn_input", 1): Cost("2×32", flops=256, activation_bytes=256 + 88),
         ("gate_up", 1): Cost(
-            "2×32 · 32×128", int8_operations=16384, weight_bytes=2 * 1100000, activation_bytes=88 + 1024
+            "2×32 · 32×128", int8_operations=16384, weight_bytes=2 * 1100000, activation_bytes=88 + 1024, rows=2
         ),
         ("activate", 1): Cost("2×128 → 2×64", flops=640, activation_bytes=1024 + 512),
         ("down_input", 1): Cost("2×64", flops=512, activation_bytes=512 + 176),
-        ("down", 1): Cost("2×64 · 64×32", int8_operations=8192, weight_bytes=2 * 10**7, activation_bytes=176 + 256),
+        ("down", 1): Cost(
+            "2×64 · 64×32", int8_operations=8192, weight_bytes=2 * 10**7, activation_bytes=176 + 256, rows=2
+        ),
         ("ffn_residual", 1): Cost("2×32", flops=64, activation_bytes=768),
         ("take_rows", -1): Cost("2×32 → 1×32", activation_bytes=256),
         ("output_norm", -1): Cost("1×32", flops=128, weight_bytes=128, activation_bytes=256),
         ("head_input", -1): Cost("1×32", flops=128, activation_bytes=128 + 44),
-        ("logits", -1): Cost("1×32 · 32×96", int8_operations=6144, weight_bytes=960, activation_bytes=44 + 384),
+        ("logits", -1): Cost("1×32 · 32×96", int8_operations=6144, weight_bytes=960, activation_bytes=44 + 384, rows=1),
     }
     assert {key: costs[key] for key in by_hand} == by_hand
     assert {key for key in costs if key[1] != 0} == set(by_hand)
@@ -113,7 +117,9 @@ def test_the_costs_of_what_other_families_have() -> None:
         ("attention", 0): Cost("2×2×16 over 4×1×16", flops=12 * (64 + 10), kv_bytes=4 * 64, activation_bytes=512),
         ("attention", 1): Cost("2×2×16 over 5×1×16", flops=18 * (64 + 10), kv_bytes=5 * 64, activation_bytes=512),
         ("attention_post_norm", 0): Cost("2×32", flops=448, weight_bytes=256, activation_bytes=512),
-        ("gate_up", 0): Cost("2×32 · 32×64", int8_operations=8192, weight_bytes=10**6, activation_bytes=88 + 512),
+        ("gate_up", 0): Cost(
+            "2×32 · 32×64", int8_operations=8192, weight_bytes=10**6, activation_bytes=88 + 512, rows=2
+        ),
         ("activate", 0): Cost("2×64 → 2×64", flops=9 * 128, activation_bytes=1024),
         ("ffn_post_norm", 0): Cost("2×32", flops=448, weight_bytes=256, activation_bytes=512),
         ("logits_softcap", -1): Cost("1×96", flops=576, activation_bytes=768),

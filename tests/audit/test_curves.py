@@ -33,7 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ModelRunner
     path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", SIZES)
     with (
         open_gguf(path) as gguf,
-        ModelRunner(gguf, threads=2, context=48, max_tokens=8, max_outputs=8, num_contexts=4) as runner,
+        ModelRunner(gguf, threads=2, context=48, max_tokens=8, max_outputs=8, num_pages=12) as runner,
     ):
         yield runner, {name: tensor.nbytes for name, tensor in gguf.tensors.items()}
 

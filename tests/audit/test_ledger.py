@@ -109,6 +109,16 @@ def test_the_limit_that_binds_is_the_one_that_takes_longest(
     assert least == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("rows", "bound", "seconds"), [(1, "int8", 1e-2), (512, "amx", 2.5e-3)])
+def test_many_rows_are_bound_by_matrix_registers(
+    amx_limits: MachineLimits, rows: int, bound: str, seconds: float
+) -> None:
+    product = Cost("", weight_bytes=10**6, int8_operations=10**9, rows=rows)
+    assert bound_of(product, amx_limits) == (bound, pytest.approx(seconds))
+    costs = {("embed", -1): Cost(""), ("down", 0): product, ("down", 1): product}
+    assert group_rows(ORDER, [0.0] * 4, costs, amx_limits)[2].bound == bound
+
+
 def test_layers_are_added_up_under_one_name(limits: MachineLimits) -> None:
     costs = {
         ("embed", -1): Cost("a", weight_bytes=100, activation_bytes=10),

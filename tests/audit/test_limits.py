@@ -7,8 +7,10 @@ import pytest
 
 from cutaway.audit.limits import LEAST_REPEATS, MachineLimits, Rate, huge_page_bytes, measure_limits
 from cutaway.errors import InvalidRequestError
+from cutaway.ops.cpu.matmul import LEAST_ROWS
 from cutaway.ops.cpu.probes import STREAM_STEP
 from cutaway.ops.cpu.threads import ThreadTeam
+from cutaway.ops.simd import LOWERING
 
 
 def test_a_rate_is_amount_over_time() -> None:
@@ -21,15 +23,23 @@ def test_measured_limits_record_how_they_were_measured() -> None:
     limits = measure_limits(team, stream_bytes=size + 100, probe_seconds=0.001)
     team.close()
     assert (limits.threads, limits.stream_bytes, limits.probe_seconds) == (2, size, 0.001)
-    for rate in (limits.stream, limits.int8, limits.float32):
+    assert (limits.lowering, limits.amx is not None) == (LOWERING, LOWERING == "amx")
+    for rate in filter(None, (limits.stream, limits.int8, limits.float32, limits.amx)):
         assert 0 < rate.worst <= rate.median <= rate.best
         assert rate.repeats >= LEAST_REPEATS
     assert limits.huge_page_bytes is None or 0 <= limits.huge_page_bytes <= size
-    assert (
-        MachineLimits(**{**limits.as_dict(), **{n: Rate(**limits.as_dict()[n]) for n in ("stream", "int8", "float32")}})
-        == limits
-    )
+    data = limits.as_dict()
+    rates = {name: Rate(**data[name]) for name in ("stream", "int8", "float32", "amx") if data[name]}
+    assert MachineLimits(**{**data, **rates}) == limits
     assert json.loads(json.dumps(limits.as_dict())) == dataclasses.asdict(limits)
+
+
+def test_the_limit_of_products_is_amx_s_from_the_rows_on_that_use_it(
+    limits: MachineLimits, amx_limits: MachineLimits
+) -> None:
+    assert limits.of_products(4096) == ("int8", limits.int8)
+    assert amx_limits.of_products(LEAST_ROWS - 1) == ("int8", amx_limits.int8)
+    assert amx_limits.of_products(LEAST_ROWS) == ("amx", amx_limits.amx)
 
 
 def test_less_than_one_iteration_of_each_thread_is_refused() -> None:

@@ -90,6 +90,14 @@ def test_the_limits_are_lines_through_their_values(svg: Element, limits: Machine
         assert value_at(svg, "x", number(line, "x1")) == pytest.approx(top / 10e9, rel=0.01)
 
 
+def test_matrix_registers_have_a_roof_of_their_own(amx_limits: MachineLimits) -> None:
+    svg = fromstring(roofline_svg("Tiny", ["decode", "prefill"], POINTS, amx_limits))
+    (line,) = of_class(svg, "line", "limit-amx")
+    assert value_at(svg, "y", number(line, "y1")) == pytest.approx(400e9, rel=0.01)
+    assert value_at(svg, "x", number(line, "x1")) == pytest.approx(40, rel=0.01)
+    assert "amx products of int8, 400 Gop/s" in [each.text for each in svg.iter(SVG + "text")]
+
+
 def test_the_text_is_whole(svg: Element) -> None:
     texts = [each.text for each in svg.iter(SVG + "text")]
     for text in ("Tiny & quick", "decode", "prefill <512>", "int8 dot products, 100 Gop/s"):

@@ -4,13 +4,15 @@ import os
 import pty
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import COMMAND, assert_refused, cutaway, environment, files_below
+from command import COMMAND, assert_refused, cutaway, cutaway_here, environment, files_below
 
 import cutaway as package
 from cutaway.cli.main import app
+from support.patience import SECONDS
 
 COMMANDS = [
     "run",
@@ -23,7 +25,9 @@ COMMANDS = [
     "rm",
     "show",
     "shapes",
+    "plan",
     "bench",
+    "ladder",
     "doctor",
 ]
 
@@ -32,6 +36,23 @@ COMMANDS = [
 def nothing_here(tmp_path: Path) -> dict[str, str]:
     """An environment in which a model could only be fetched, and may not: whatever got that far would end with 4."""
     return environment(CUTAWAY_CACHE=str(tmp_path / "cache"), CUTAWAY_OFFLINE="1")
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def in_nothing(
+    nothing_here: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    """The command in this process, in that environment and an empty folder."""
+    for name in ("CUTAWAY_CACHE", "CUTAWAY_OFFLINE"):
+        monkeypatch.setenv(name, nothing_here[name])
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: cutaway_here(monkeypatch, capsys, *arguments)
 
 
 def test_version() -> None:
@@ -58,8 +79,9 @@ def test_without_arguments_help_is_shown_and_the_exit_code_says_that_nothing_was
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command(name: str) -> None:
-    result = cutaway(name, "--help", env=environment(COLUMNS="60"))
+def test_help_of_a_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    result = cutaway_here(monkeypatch, capsys, name, "--help")
     assert result.returncode == 0
     assert result.stderr == ""
     assert f"cutaway {name}" in result.stdout
@@ -101,10 +123,26 @@ def test_help_of_a_command(name: str) -> None:
         (["show", "nosuch"], ["unknown model 'nosuch'"]),
     ],
 )
-def test_what_is_refused(
-    nothing_here: dict[str, str], tmp_path: Path, arguments: list[str | bytes], parts: list[str]
+def test_what_is_refused(in_nothing: Command, tmp_path: Path, arguments: list[str | bytes], parts: list[str]) -> None:
+    assert_refused(in_nothing(*arguments), 2, *parts)
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["run"], 2, "Missing argument"),
+        (["run", "smollm2", "hi", "--temperature", "-1"], 2, "temperature is -1.0"),
+        (["run", "smollm2", "hi", "--threads", "0"], 2, "threads is 0"),
+        (["run", "smollm2", b"\xff"], 2, "U+DCFF"),
+        (["show", "nosuch"], 2, "unknown model 'nosuch'"),
+        (["run", b"\xff.gguf", "hi"], 3, "'\\udcff.gguf'"),
+    ],
+)
+def test_a_process_that_is_refused_has_compiled_nothing(
+    nothing_here: dict[str, str], tmp_path: Path, arguments: list[str | bytes], code: int, part: str
 ) -> None:
-    assert_refused(cutaway(*arguments, env=nothing_here, cwd=tmp_path), 2, *parts)
+    assert_refused(cutaway(*arguments, env=nothing_here, cwd=tmp_path), code, part)
     assert files_below(tmp_path) == []
 
 
@@ -122,9 +160,9 @@ def test_what_is_refused(
     ],
 )
 def test_paths_are_printed_as_they_are(
-    nothing_here: dict[str, str], tmp_path: Path, name: str | bytes, parts: list[str]
+    in_nothing: Command, tmp_path: Path, name: str | bytes, parts: list[str]
 ) -> None:
-    assert_refused(cutaway("run", name, "hi", env=nothing_here, cwd=tmp_path), 3, *parts)
+    assert_refused(in_nothing("run", name, "hi"), 3, *parts)
     assert files_below(tmp_path) == []
 
 
@@ -142,7 +180,9 @@ def test_no_prompt_on_a_terminal(nothing_here: dict[str, str]) -> None:
     ours, theirs = pty.openpty()
     try:
         command = [*COMMAND, "run", "smollm2"]
-        result = subprocess.run(command, stdin=theirs, capture_output=True, text=True, env=nothing_here, timeout=60)
+        result = subprocess.run(
+            command, stdin=theirs, capture_output=True, text=True, env=nothing_here, timeout=SECONDS
+        )
         assert_refused(result, 2, "there is no prompt. Write it behind the model's name")
     finally:
         os.close(ours)
@@ -154,7 +194,9 @@ def test_errors_on_a_terminal_are_red_unless_no_color() -> None:
         ours, theirs = pty.openpty()
         try:
             env = environment(TERM="xterm", **changes)
-            subprocess.run([*COMMAND, "rm", "nosuch"], stdin=theirs, stdout=theirs, stderr=theirs, env=env, timeout=60)
+            subprocess.run(
+                [*COMMAND, "rm", "nosuch"], stdin=theirs, stdout=theirs, stderr=theirs, env=env, timeout=SECONDS
+            )
             return os.read(ours, 10_000).decode()
         finally:
             os.close(ours)
@@ -187,13 +229,13 @@ def test_kernels_without_a_cache(tmp_path: Path) -> None:
     code = (
         "from cutaway.cli.main import main\nimport cutaway.cli.models as models, sys\n"
         "def installed():\n"
-        "    from cutaway.ops.kernel_cache import cache_folder\n"
+        "    from cutaway.ops.kernel_files import cache_folder\n"
         "    print(cache_folder())\n"
         "    return []\n"
         "models.installed = installed\nsys.argv[1:] = ['ls']\nmain()\n"
     )
     command = [*COMMAND[:1], "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, env=env, timeout=SECONDS, check=True)
     assert Path(result.stdout.strip()).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
     warning, hint = result.stderr.splitlines()

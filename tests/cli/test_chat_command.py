@@ -9,25 +9,32 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command import COMMAND, SECONDS, assert_refused, cutaway, environment
+from command import COMMAND, assert_refused, cutaway, environment
 
 from cutaway.cli.chat_commands import ChatState, run_command
 from cutaway.cli.chat_file import write_whole
 from cutaway.errors import CutawayError
 from cutaway.hub.paths import cache_root
 from cutaway.sampling.params import SamplingParams
+from support.patience import SECONDS
 
 QUICK = ("--max-tokens", "12", "--seed", "1", "--threads", "2")
 
 
 def chat(*lines: str, options: tuple[str, ...] = QUICK) -> "subprocess.CompletedProcess[str]":
     return cutaway("chat", "smollm2", *options, given="".join(f"{line}\n" for line in lines).encode())
+
+
+@pytest.fixture(scope="module")
+def warm(smollm2_path: Path) -> None:
+    """All is compiled."""
+    assert chat("/bye").returncode == 0
 
 
 def test_each_line_of_a_pipe_is_a_turn(smollm2_path: Path) -> None:
@@ -185,10 +192,7 @@ def test_both_ways_to_set() -> None:
         ("\udcff", 2, "UTF-8"),
     ],
 )
-def test_what_goes_wrong_in_a_pipe_ends_it_with_one_line(
-    smollm2_path: Path, line: str, code: int, message: str
-) -> None:
-    assert chat("/bye").returncode == 0  # all is compiled
+def test_what_goes_wrong_in_a_pipe_ends_it_with_one_line(warm: None, line: str, code: int, message: str) -> None:
     given = f"{line}\n".encode("utf-8", "surrogateescape")
     assert_refused(cutaway("chat", "smollm2", *QUICK, given=given), code, message)
 
@@ -219,12 +223,18 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 
 
 class Terminal:
-    """A chat in a terminal of its own."""
+    """A chat in a terminal of its own.
 
-    def __init__(self, cache: Path) -> None:
+    cache: a folder; it gets this cache's models and kernels, and a history of its own.
+    """
+
+    def __init__(self, cache: Path, command: Sequence[str] = COMMAND) -> None:
+        for name in ("models", "kernels"):
+            (cache_root() / name).mkdir(exist_ok=True)
+            (cache / name).symlink_to(cache_root() / name)
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [*COMMAND, "chat", "smollm2", *QUICK],
+            [*command, "chat", "smollm2", *QUICK],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -248,29 +258,36 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def interrupt_until(self, pattern: str) -> None:
-        """Ctrl-C, again where nothing came of it: CPython's ``input`` doesn't see one that arrives between its prompt
-        and its wait for a key, before the next.
+    def throw_away(self, text: str) -> None:
+        """Type a text and Ctrl-C, once. CPython's ``input`` doesn't see a signal that comes before it waits for a key,
+        until the line is complete, and then throws away that. So here it comes while the main thread sleeps after the
+        last letter's echo, which can be in that wait alone.
         """
-        while not re.search(pattern, self.text):
-            self.type("\x03")
-            if select.select([self.master], [], [], 2.0)[0]:
-                self.text += os.read(self.master, 65536).decode("utf-8", "replace")
-        self.wait_for(pattern)
+        self.wait_for_sleep()  # else the terminal itself may echo what is typed before the prompt is there
+        self.type(text)
+        self.wait_for(re.escape(text))
+        self.wait_for_sleep()
+        self.type("\x03")
+        self.wait_for(">>> ")
+
+    def wait_for_sleep(self) -> None:
+        end = time.monotonic() + SECONDS
+        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "it never waits for a key"
+            time.sleep(0.001)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(SECONDS)
+        os.close(self.master)
 
 
 @pytest.fixture
 def terminal(smollm2_path: Path, tmp_path: Path) -> Iterator[Terminal]:
-    """With a cache that has this one's models and kernels, and a history of its own."""
-    for name in ("models", "kernels"):
-        (cache_root() / name).mkdir(exist_ok=True)
-        (tmp_path / name).symlink_to(cache_root() / name)
     opened = Terminal(tmp_path)
     yield opened
-    if opened.process.poll() is None:
-        os.killpg(opened.process.pid, signal.SIGKILL)
-    opened.process.wait(SECONDS)
-    os.close(opened.master)
+    opened.end()
 
 
 SUMMARY = r"prompt tokens: .* seed 1"
@@ -285,9 +302,7 @@ def test_keys(terminal: Terminal, tmp_path: Path) -> None:
     second = terminal.wait_for(SUMMARY)
     assert "Hello" in second
     terminal.wait_for(">>> ")
-    terminal.type("thrown away")
-    terminal.wait_for("thrown away")
-    terminal.interrupt_until(">>> ")
+    terminal.throw_away("thrown away")
     terminal.type("/nonsense\r")
     terminal.wait_for("there is no command /nonsense")
     terminal.wait_for(">>> ")
@@ -316,24 +331,58 @@ def test_keys(terminal: Terminal, tmp_path: Path) -> None:
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_before_the_first_token_keeps_the_chat(terminal: Terminal) -> None:
-    """While the question becomes tokens, which takes long where it is long."""
-    terminal.wait_for(">>> ")
-    for _ in range(3):
-        terminal.type('"""\r')
-        for _ in range(12):
-            terminal.wait_for(r"\.\.\. ")
-            terminal.type("a b c d " * 500 + "\r")
-        terminal.wait_for(r"\.\.\. ")
-        terminal.type('"""\r')
-        time.sleep(0.05)
-        terminal.type("\x03")
-        terminal.wait_for("interrupted|stopped|the context holds")
+INTERRUPT_BEFORE_THE_FIRST_TOKEN = """
+import os, signal
+from cutaway.cli.main import main
+from cutaway.engine.stream import Stream
+from cutaway.tokenizer import Tokenizer
+
+def interrupt_once(kind, name):
+    function = getattr(kind, name)
+    def interrupted(*arguments, **options):
+        setattr(kind, name, function)
+        os.kill(os.getpid(), signal.SIGINT)
+        return function(*arguments, **options)
+    setattr(kind, name, interrupted)
+
+interrupt_once(Tokenizer, "encode_chat")
+interrupt_once(Stream, "__next__")
+main()
+"""
+
+
+def test_ctrl_c_before_the_first_token_keeps_the_chat(smollm2_path: Path, tmp_path: Path) -> None:
+    """While the question becomes tokens, and while the first step is computed."""
+    terminal = Terminal(tmp_path, [*COMMAND[:1], "-c", INTERRUPT_BEFORE_THE_FIRST_TOKEN])
+    try:
         terminal.wait_for(">>> ")
+        terminal.type("Hello\r")
+        terminal.wait_for(" interrupted")
+        terminal.wait_for(">>> ")
+        terminal.type("Hello\r")
+        terminal.wait_for(" stopped before the first token")
+        terminal.wait_for(">>> ")
+        terminal.type("Hello\r")
+        terminal.wait_for(SUMMARY)
+        terminal.wait_for(">>> ")
+        terminal.type("/stats\r")
+        assert "2 messages" in terminal.wait_for(">>> ")
+        terminal.type("\x04")
+        assert terminal.process.wait(SECONDS) == 0
+    finally:
+        terminal.end()
+
+
+def test_many_interrupts_at_once_keep_the_chat(terminal: Terminal) -> None:
+    """At the prompt, faster than it can be drawn: each moment of the loop is hit."""
+    terminal.wait_for(">>> ")
+    for _ in range(3000):
+        os.kill(terminal.process.pid, signal.SIGINT)
+        while select.select([terminal.master], [], [], 0)[0]:  # else it would wait for a reader
+            os.read(terminal.master, 65536)
+    terminal.throw_away("what came last")
     terminal.type("/stats\r")
-    assert " messages" in terminal.wait_for(">>> ")
-    terminal.type("\x04")
-    assert terminal.process.wait(SECONDS) == 0
+    assert "0 messages" in terminal.wait_for(">>> ")
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "binary junk", "a link to itself"])
@@ -345,9 +394,6 @@ def test_a_history_that_is_none(smollm2_path: Path, tmp_path: Path, kind: str) -
         "binary junk": lambda: history.write_bytes(bytes(range(256)) * 50),
         "a link to itself": lambda: history.symlink_to(history),
     }[kind]()
-    for name in ("models", "kernels"):
-        (cache_root() / name).mkdir(exist_ok=True)
-        (tmp_path / name).symlink_to(cache_root() / name)
     opened = Terminal(tmp_path)
     try:
         opened.wait_for(">>> ")
@@ -357,9 +403,7 @@ def test_a_history_that_is_none(smollm2_path: Path, tmp_path: Path, kind: str) -
         opened.type("\x04")
         assert opened.process.wait(SECONDS) == 0
     finally:
-        opened.process.kill()
-        opened.process.wait(SECONDS)
-        os.close(opened.master)
+        opened.end()
 
 
 def test_a_closed_standard_input_is_refused() -> None:

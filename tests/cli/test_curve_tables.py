@@ -86,6 +86,17 @@ def test_the_batch_is_explained_from_its_numbers(batch: BatchCurve) -> None:
     assert "Each of 2 costs 5.00 ms, a single one 9.00 ms." in cost
 
 
+def test_many_rows_are_compared_with_the_limit_of_matrix_registers(amx_limits: MachineLimits) -> None:
+    """32 rows of 4 million operations in two products: 256 million in 12 ms."""
+    times = {"qkv": 0.007, "logits": 0.005, "attention": 0.005, "other": 0.002}
+    few, many = (
+        invented_ledger(amx_limits, rows, 128, closed=0.02, bounds={"qkv": bound}, **times)
+        for rows, bound in ((1, "memory"), (32, "amx"))
+    )
+    crossing = batch_explanation(BatchCurve((few, many)))[1]
+    assert "the bytes of qkv from 32 rows on. Measured, at 32 rows they reach 5 % of the amx limit." in crossing
+
+
 def test_what_did_not_happen_is_not_claimed(batch: BatchCurve) -> None:
     assert batch_explanation(BatchCurve(batch.ledgers[:1])) == []
     two = batch_explanation(BatchCurve(batch.ledgers[:2]))

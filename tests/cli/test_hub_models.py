@@ -15,6 +15,7 @@ import pytest
 from command import COMMAND, assert_refused, cutaway, environment, files_below, start
 
 from support.hub_server import COMMIT, TOKEN, HubServer, Repository
+from support.patience import SECONDS
 from support.tiny_llama import write_tiny_llama
 
 
@@ -95,7 +96,7 @@ def test_rm_asks_on_a_terminal(env: dict[str, str], answer: bytes, code: int) ->
             capture_output=True,
             text=True,
             env=env,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         )
     finally:
@@ -127,9 +128,9 @@ def test_ambiguous_and_absent(env: dict[str, str]) -> None:
 def test_ctrl_c_leaves_nothing_half_written(env: dict[str, str], hub: HubServer, tmp_path: Path) -> None:
     hub.faults.stalls_after = 1000
     process = start("pull", "owner/tiny:Q4_1", env=env)
-    assert hub.stalled.wait(60)
+    assert hub.stalled.wait(SECONDS)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert b"Traceback" not in errors
     left = [name for name in files_below(tmp_path / "hf") if not name.endswith((".lock", "CACHEDIR.TAG"))]
@@ -138,4 +139,4 @@ def test_ctrl_c_leaves_nothing_half_written(env: dict[str, str], hub: HubServer,
 
 def test_the_client_is_loaded_for_names_of_the_hub_only() -> None:
     code = "import sys, cutaway, cutaway.cli.main; sys.exit('huggingface_hub' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=SECONDS, check=False).returncode == 0

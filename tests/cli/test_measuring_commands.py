@@ -66,8 +66,12 @@ def test_the_ledger_as_json_and_as_text(smollm2_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of a few hundred kilobytes with a context of 300 positions."""
-    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", TinySizes(context_length=300))
+    """A model of a few hundred kilobytes with a context of 300 positions, whose name Rich would take for markup."""
+    path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", TinySizes(context_length=300))
+    data = path.read_bytes()
+    assert data.count(b"\x04\0\0\0\0\0\0\0tiny") == 1
+    path.write_bytes(data.replace(b"\x04\0\0\0\0\0\0\0tiny", b"\x04\0\0\0\0\0\0\0[/a]"))
+    return path
 
 
 def test_all_of_bench_as_json(tiny_path: Path) -> None:
@@ -88,9 +92,9 @@ def test_all_of_bench_as_json(tiny_path: Path) -> None:
 def test_parts_of_bench_as_text(tiny_path: Path) -> None:
     text = output(bench, str(tiny_path), "--only", "batch", "--only", "context")
     for part in (
-        "Batch: one token in each row, each at context 128, tiny",
+        "Batch: one token in each row, each at context 128, [/a]",
         "\n  64  ",
-        "Context: one token, tiny",
+        "Context: one token, [/a]",
         "300",
     ):
         assert part in text

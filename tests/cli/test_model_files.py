@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from command import assert_refused, cutaway, environment, files_below
+from command import assert_refused, cutaway, cutaway_here, environment, files_below
 
 HEAD = 4 << 20  # bytes of SmolLM2 that hold all its metadata
 NAME = b"Smollm2 135M 8k Lc100K Mix1 Ep2"
@@ -59,18 +59,23 @@ def changed(smollm2_path: Path, tmp_path: Path) -> Callable[..., Path]:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", ["is not a GGUF file"]),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "show"])
 def test_other_files(
-    empty_cache: dict[str, str], tmp_path: Path, command: str, content: bytes, parts: list[str]
+    empty_cache: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+    parts: list[str],
 ) -> None:
     """Refused before anything is compiled: the cache has no file."""
     (tmp_path / "x.gguf").write_bytes(content)
-    arguments = [command, "x.gguf", *(["hi"] if command == "run" else [])]
-    assert_refused(cutaway(*arguments, env=empty_cache, cwd=tmp_path), 3, "x.gguf", *parts)
+    assert_refused(cutaway("run", "x.gguf", "hi", env=empty_cache, cwd=tmp_path), 3, "x.gguf", *parts)
     assert files_below(tmp_path) == ["x.gguf"]
+    monkeypatch.chdir(tmp_path)
+    assert_refused(cutaway_here(monkeypatch, capsys, "show", "x.gguf"), 3, "x.gguf", *parts)
 
 
-@pytest.mark.parametrize("size", [4, 1_000, 1_000_000, 50_000_000, 98_362_431])
+@pytest.mark.parametrize("size", [4, 1_000_000, 98_362_431])
 def test_truncated_files(empty_cache: dict[str, str], smollm2_path: Path, tmp_path: Path, size: int) -> None:
     path = tmp_path / "short.gguf"
     with smollm2_path.open("rb") as source, path.open("wb") as target:
@@ -122,13 +127,16 @@ TOKENIZER = '{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "mine.json"])
 @pytest.mark.parametrize("command", ["run", "show"])
-def test_a_tokenizer_is_no_model(empty_cache: dict[str, str], tmp_path: Path, command: str, name: str) -> None:
+def test_a_tokenizer_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(TOKENIZER)
     arguments = [command, name, *(["hi"] if command == "run" else [])]
-    result = cutaway(*arguments, env=empty_cache, cwd=tmp_path)
+    result = cutaway_here(monkeypatch, capsys, *arguments)
     assert_refused(result, 3, f"{name}: a tokenizer has no weights; use cutaway tokenize.")
     (tmp_path / name).write_text("{}" if name == "mine.json" else "{")
-    result = cutaway(*arguments, env=empty_cache, cwd=tmp_path)
+    result = cutaway_here(monkeypatch, capsys, *arguments)
     assert ("a tokenizer has no weights" in result.stderr) == (name == "tokenizer.json"), "by its name, or its content"
 
 
@@ -151,7 +159,9 @@ def test_show_says_what_a_context_takes(smollm2_path: Path, context: list[str], 
     assert memory["kv"] == cache * 30 * 3 * 64 * 2 * 2
     assert memory["weights"] == 30_081_024 + 140_544 + 66_355_200
     assert memory["total"] == sum(memory[part] for part in ("weights", "kv", "buffers"))
-    shown = cutaway("show", smollm2_path, *context, env=environment(COLUMNS="200")).stdout
+    if context:
+        return
+    shown = cutaway("show", smollm2_path, env=environment(COLUMNS="200")).stdout
     assert f"MB): weights 96,576,768 (96.6 MB), KV cache {memory['kv']:,} (" in shown
     assert re.search(r"Q4_1 +210 +66,355,200 \(66\.4 MB\)", shown)
 
@@ -222,13 +232,6 @@ def test_text_of_a_file_is_shown_and_not_obeyed(changed: Callable[..., Path], na
     assert name.strip().encode("unicode_escape").decode() in result.stdout
     assert "\x1b" not in result.stdout
     assert json.loads(cutaway("show", path, "--json").stdout)["metadata"]["general.name"].strip() == name.strip()
-
-
-def test_a_model_s_name_in_a_title(changed: Callable[..., Path]) -> None:
-    path = changed("x.gguf", {NAME: b"[/] [bold]x[/bold] :heart:".ljust(len(NAME))})
-    result = cutaway("bench", path, "--threads", "1", "--context", "4", "--prompt", "2")
-    assert result.returncode == 0, result.stderr
-    assert "[/] [bold]x[/bold] :heart:" in result.stdout
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

@@ -92,6 +92,14 @@ def test_the_limits_table_shows_the_probes_parameters(limits: MachineLimits) -> 
     assert "1 thread\n" in piped(limits_table(unknown)).replace(" \n", "\n").replace("  ", "")
 
 
+def test_the_limit_of_matrix_registers_is_shown_where_there_are_any(
+    limits: MachineLimits, amx_limits: MachineLimits
+) -> None:
+    assert "AMX" not in piped(limits_table(limits))
+    row = next(line for line in piped(limits_table(amx_limits)).splitlines() if "AMX" in line)
+    assert " ".join(row.split()) == "int8 products with AMX 400 Gop/s 200 Gop/s 100 Gop/s 5 matrix registers, full"
+
+
 def test_the_summary_compares_the_sum_with_the_closed_step(ledger: Ledger) -> None:
     text = "\n".join(ledger_summary(ledger))
     assert "204.8 tokens/s: median of 3 closed steps, 196.9 to 213.3." in text

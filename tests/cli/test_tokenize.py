@@ -18,6 +18,7 @@ from cutaway.cli.tokenize import _read_ids, tokenize
 from cutaway.errors import InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.tokenizer import Tokenizer, load_tokenizer
+from support.patience import SECONDS
 
 TEXT = "Hello 😀 world\n<|im_end|>\tx"
 
@@ -177,7 +178,9 @@ def test_neither_compiler_nor_engine_is_loaded(smollm2_path: Path) -> None:
         "try:\n    main()\nexcept SystemExit:\n"
         "    print([name for name in slow if name in sys.modules])\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=SECONDS
+    )
     assert result.stdout.splitlines()[-1] == "[]"
 
 

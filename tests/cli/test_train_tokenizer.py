@@ -25,6 +25,7 @@ from cutaway.tokenizer import Tokenizer
 from cutaway.tokenizer.huggingface.folder import load_tokenizer_file
 from cutaway.tokenizer.training.export import write_json
 from cutaway.tokenizer.training.standard_input import spooled
+from support.patience import SECONDS
 
 TEXT = Path(__file__).parent.parent.parent / "README.md"
 
@@ -345,7 +346,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, moment: str) -> None:
         while child.poll() is None and not workers.read_text():
             time.sleep(0.01)
     os.kill(child.pid, signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=SECONDS)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
     assert out.read_text() == "{}"

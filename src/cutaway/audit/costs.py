@@ -41,6 +41,7 @@ class Cost:
     weight_bytes: int = 0
     kv_bytes: int = 0
     activation_bytes: int = 0
+    rows: int = 0  # of activations, in a matrix product
 
     @property
     def bytes(self) -> int:
@@ -121,6 +122,7 @@ def _product(rows: int, width: int, columns: int, weight_bytes: int) -> Cost:
         int8_operations=2 * rows * width * columns,
         weight_bytes=weight_bytes,
         activation_bytes=quantized_bytes(rows, width) + FLOAT * rows * columns,
+        rows=rows,
     )
 
 

@@ -73,7 +73,7 @@ class BatchCurve:
         first: dict[str, int] = {}
         for ledger in self.ledgers:
             for row in products(ledger):
-                if row.bound == "int8":
+                if row.bound != "memory":
                     first.setdefault(row.name, ledger.tokens)
         return first
 

@@ -1,7 +1,7 @@
 """Cutaway as an engine to be measured: greedy decoding of one sequence or several, which share each step.
 
-In: a runner, then prompts of one length. Out: after each step, how many tokens it brought. It stands for ``LLM`` in
-measurements where several sequences decode together, and where the keys and values of a request must be forgotten.
+In: a runner, then prompts of one length. Out: after each step, how many tokens it brought. It is the runner and the
+sampler without scheduler and thread: one runner serves all of ``cutaway bench``, and each step has the same rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def cut(lengths: Sequence[int], most: int) -> Iterator[list[tuple[int, int, int]
 
 
 class GreedyEngine(StepEngine):
-    """An ``Engine`` over a runner. It takes the runner's pages from the first on."""
+    """A ``StepEngine`` over a runner. It takes the runner's pages from the first on."""
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner

@@ -47,7 +47,7 @@ class LedgerRow:
     kv_bytes: int
     activation_bytes: int
     seconds: float
-    bound: str  # the limit that binds: "memory", "int8", "float32", or "" where nothing is counted
+    bound: str  # the limit that binds: "memory", "int8", "amx", "float32", or "" where nothing is counted
     bound_seconds: float  # the least time that this limit allows
 
     @property
@@ -139,9 +139,10 @@ def intervals(clocks: Clocks, order: Sequence[TapName]) -> list[int]:
 
 def bound_of(cost: Cost, limits: MachineLimits) -> tuple[str, float]:
     """The limit that binds an operation (Williams et al. 2009, the roofline), and the least seconds it allows."""
+    products, rate = limits.of_products(cost.rows)
     seconds, name = max(
         (cost.bytes / limits.stream.best, "memory"),
-        (cost.int8_operations / limits.int8.best, "int8"),
+        (cost.int8_operations / rate.best, products),
         (cost.flops / limits.float32.best, "float32"),
     )
     return (name, seconds) if seconds > 0 else ("", 0.0)
@@ -166,10 +167,11 @@ def group_rows(
     for name, group in members.items():
         total = Cost(
             group[0].shape,
-            *(
-                sum(getattr(cost, field) for cost in group)
+            rows=group[0].rows,
+            **{
+                field: sum(getattr(cost, field) for cost in group)
                 for field in ("int8_operations", "flops", "weight_bytes", "kv_bytes", "activation_bytes")
-            ),
+            },
         )
         bound, bound_seconds = bound_of(total, limits)
         rows.append(

@@ -1,4 +1,4 @@
-"""The machine's limits, measured: streaming reads, int8 dot products, float32 multiply-adds.
+"""The machine's limits, measured: streaming reads, int8 dot products, float32 multiply-adds, AMX where it is used.
 
 In: a team. Out: ``MachineLimits``: rates with their spread, and the probes' parameters. Each probe is compiled code,
 repeated for a fixed short time with a barrier at both ends. Neighbours on the machine make repetitions slower and none
@@ -17,16 +17,19 @@ import numpy as np
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.cpu import probes
 from cutaway.ops.cpu.clock import read_clocks, seconds_per_cycle
+from cutaway.ops.cpu.matmul import LEAST_ROWS
 from cutaway.ops.cpu.memory import HUGE_PAGE, Arena
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.ops.simd.lowering import LOWERING
+from cutaway.ops.simd.matrices import REGISTER_BYTES
 from cutaway.ops.simd.rows import LANES
 
 STREAM_BYTES: Final = 128 << 20  # several times a last-level cache of 32 MB
-PROBE_SECONDS: Final = 0.3  # for each of the three
+PROBE_SECONDS: Final = 0.3  # for each probe
 LEAST_REPEATS: Final = 5
 DOT_PASSES: Final = 4000  # about 2 ms
 FMA_PASSES: Final = 60000
+MATRIX_PASSES: Final = 60000
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class MachineLimits:
     stream: Rate  # bytes/s
     int8: Rate  # operations/s, a multiply-add is two
     float32: Rate  # operations/s, a fused multiply-add is two
+    amx: Rate | None = None  # int8 operations/s with full matrix registers; None where the lowering has none
+
+    def of_products(self, rows: int) -> tuple[str, Rate]:
+        """The limit of matrix products of so many rows of activations, "int8" or "amx", which few rows don't use."""
+        return ("int8", self.int8) if self.amx is None or rows < LEAST_ROWS else ("amx", self.amx)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -99,7 +107,7 @@ def _repeat(step: Callable[[], int], seconds: float) -> list[int]:
 def measure_limits(
     team: ThreadTeam, stream_bytes: int = STREAM_BYTES, probe_seconds: float = PROBE_SECONDS
 ) -> MachineLimits:
-    """Measure. Takes three times ``probe_seconds``, and ``stream_bytes`` of memory while it does.
+    """Measure. Takes ``probe_seconds`` for each limit, and ``stream_bytes`` of memory while it does.
 
     Raises CapacityError where that memory can't be had.
     """
@@ -114,7 +122,8 @@ def measure_limits(
     operands = np.full(probes.DOT_LINES * probes.PRODUCTS + probes.DOT_ROWS * 4, 3, np.uint8)
     weights = int(operands.ctypes.data)
     activations = weights + probes.DOT_LINES * probes.PRODUCTS
-    sink = np.zeros((team.size, max(probes.DOT_ROWS, probes.FMA_ROWS) * LANES), np.int32)
+    matrices = np.full(4 * REGISTER_BYTES, 3, np.int8)
+    sink = np.zeros((team.size, max(probes.DOT_ROWS, probes.FMA_ROWS, probes.SUMS * LANES) * LANES), np.int32)
     elapsed = np.zeros(1, np.int64)
 
     def probe(function: Callable[..., None], *arguments: Any) -> Callable[[], int]:
@@ -126,11 +135,14 @@ def measure_limits(
 
     # Compiled before the team runs it: see ThreadTeam.run.
     alone = ThreadTeam(1)
-    work: tuple[tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...]], ...] = (
+    work: list[tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...]]] = [
         (probes.stream_read, (int(stream.ctypes.data), probes.STREAM_STEP), (int(stream.ctypes.data), whole)),
         (probes.dot_products, (weights, activations, 1), (weights, activations, DOT_PASSES)),
         (probes.multiply_adds, (1, np.float32(0.5)), (FMA_PASSES, np.float32(0.5))),
-    )
+    ]
+    if LOWERING == "amx":
+        address = int(matrices.ctypes.data)
+        work.append((probes.matrix_products, (address, 1), (address, MATRIX_PASSES)))
     for function, small, _ in work:
         alone.run(function, *small, sink, elapsed)
     alone.close()
@@ -140,9 +152,10 @@ def measure_limits(
     period = seconds_per_cycle(begin, read_clocks())
     dots = team.size * DOT_PASSES * probes.DOT_LINES * probes.DOT_ROWS * probes.PRODUCTS
     fmas = team.size * FMA_PASSES * probes.FMA_ROWS * LANES
-    stream_rate, int8, float32 = (
+    products = team.size * MATRIX_PASSES * probes.SUMS * probes.MATRIX_PRODUCTS
+    stream_rate, int8, float32, *amx = (
         Rate.of(amount, [count * period for count in counts])
-        for amount, counts in zip((whole, 2 * dots, 2 * fmas), measured, strict=True)
+        for amount, counts in zip((whole, 2 * dots, 2 * fmas, 2 * products), measured, strict=False)
     )
     return MachineLimits(
         threads=team.size,
@@ -153,4 +166,5 @@ def measure_limits(
         stream=stream_rate,
         int8=int8,
         float32=float32,
+        amx=amx[0] if amx else None,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import cutaway
 from cutaway.hub import cache_root, installed, kernels_dir
 from cutaway.ops.cpu.processors import cgroup_quota, default_threads
-from cutaway.ops.kernel_cache import stamp
+from cutaway.ops.kernel_files import stamp
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.ops.simd.lowering import LOWERING, MACHINE, lacking, processor_features, processor_name
 
@@ -100,6 +100,19 @@ def available_memory(meminfo: str) -> int | None:
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
     return None
+
+
+def available_bytes() -> int:
+    """Memory that a new process can have: what the system calls available, or what its control group has left."""
+    meminfo = Path("/proc/meminfo")
+    free = available_memory(meminfo.read_text()) if meminfo.exists() else None
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if free is None else free
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return min(free, int(limit) - int(used))
+    except (OSError, ValueError):  # no control group of version 2, or one without a limit
+        return free
 
 
 def machine_report() -> MachineReport:

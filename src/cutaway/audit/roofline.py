@@ -5,13 +5,14 @@ that were reached, and what the machine's measured limits allow. Both axes are l
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from xml.etree.ElementTree import Element, SubElement
 
 from cutaway.audit.ledger import Ledger
 from cutaway.audit.limits import MachineLimits
+from cutaway.audit.svg import add, file_text, sheet, write
 
 WIDTH, HEIGHT = 1100, 720
 LEFT, RIGHT, TOP, BOTTOM = 80, 1070, 60, 610  # of the plot, in the drawing's units
@@ -67,7 +68,8 @@ def points_of(ledgers: Sequence[Ledger]) -> list[Point]:
 
 def ceilings_of(limits: MachineLimits) -> dict[str, float]:
     """The flat roofs, in operations a second."""
-    return {"int8 dot products": limits.int8.best, "float32 multiply-adds": limits.float32.best}
+    found = {"int8 dot products": limits.int8.best, "float32 multiply-adds": limits.float32.best}
+    return found if limits.amx is None else {"amx products of int8": limits.amx.best, **found}
 
 
 def place_labels(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float]]:
@@ -104,13 +106,8 @@ def roofline_svg(title: str, titles: Sequence[str], points: Sequence[Point], lim
     roof = max(ceilings.values())
     across = Axis.over([*(p.intensity for p in points), *(top / bandwidth for top in ceilings.values())], LEFT, RIGHT)
     up = Axis.over([*(p.rate for p in points), *ceilings.values()], BOTTOM, TOP)
-    svg = Element(
-        "svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", width=str(WIDTH), height=str(HEIGHT)
-    )
-    svg.set("font-family", "sans-serif")
-    svg.set("font-size", "12")
-    _add(svg, "rect", width=WIDTH, height=HEIGHT, fill="white")
-    _text(svg, LEFT, 28, title, {"font-size": "16", "font-weight": "bold"})
+    svg = sheet(WIDTH, HEIGHT)
+    write(svg, LEFT, 28, title, {"font-size": "16", "font-weight": "bold"})
     _axes(svg, across, up)
     left, right = 10.0**across.low, 10.0**across.high
     lowest = 10.0**up.low
@@ -119,41 +116,40 @@ def roofline_svg(title: str, titles: Sequence[str], points: Sequence[Point], lim
     if begin < end:
         _line(svg, across(begin), up(bandwidth * begin), across(end), up(bandwidth * end), "limit-memory")
     label = f"streaming read, {_quantity(bandwidth)}B/s"
-    _text(svg, LEFT + 8, TOP + 16, f"slanted: {label}", {"fill": "#555"})
+    write(svg, LEFT + 8, TOP + 16, f"slanted: {label}", {"fill": "#555"})
     for name, top in ceilings.items():
         start = min(max(left, top / bandwidth), right)
         _line(svg, across(start), up(top), RIGHT, up(top), f"limit-{name.split()[0]}")
-        _text(svg, RIGHT, up(top) - 6, f"{name}, {_quantity(top)}op/s", {"fill": "#555", "text-anchor": "end"})
+        write(svg, RIGHT, up(top) - 6, f"{name}, {_quantity(top)}op/s", {"fill": "#555", "text-anchor": "end"})
     placed = [(across(p.intensity), up(p.rate), p.name) for p in points]
     for point, (x, y, name), (at, base) in zip(points, placed, place_labels(placed), strict=True):
         colour = COLOURS[point.series % len(COLOURS)]
         nearest = at if at > x else at + LETTER * len(name)
         if abs(base - 4 - y) > LINE:
-            _add(svg, "line", x1=x, y1=y, x2=nearest, y2=base - 4, stroke="#bbb", **{"stroke-width": "0.7"})
-        circle = _add(svg, "circle", cx=x, cy=y, r=4, fill=colour)
+            add(svg, "line", x1=x, y1=y, x2=nearest, y2=base - 4, stroke="#bbb", **{"stroke-width": "0.7"})
+        circle = add(svg, "circle", cx=x, cy=y, r=4, fill=colour)
         numbers = f"{point.intensity:.3g} op/byte, {_quantity(point.rate)}op/s"
         SubElement(circle, "title").text = f"{name}, {titles[point.series]}: {numbers}"
-        _text(svg, at, base, name, {"fill": colour, "class": "label", "font-size": "11"})
+        write(svg, at, base, name, {"fill": colour, "class": "label", "font-size": "11"})
     for series, text in enumerate(titles):
         y = HEIGHT - 46 + 18 * series
-        _add(svg, "rect", x=LEFT, y=y - 9, width=9, height=9, fill=COLOURS[series % len(COLOURS)])
-        _text(svg, LEFT + 16, y, text, {})
+        add(svg, "rect", x=LEFT, y=y - 9, width=9, height=9, fill=COLOURS[series % len(COLOURS)])
+        write(svg, LEFT + 16, y, text, {})
     for number, text in enumerate(NOTES):
-        _text(svg, RIGHT, HEIGHT - 46 + 18 * number, text, {"fill": "#555", "text-anchor": "end"})
-    indent(svg)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(svg, encoding="unicode") + "\n"
+        write(svg, RIGHT, HEIGHT - 46 + 18 * number, text, {"fill": "#555", "text-anchor": "end"})
+    return file_text(svg)
 
 
 def _axes(svg: Element, across: Axis, up: Axis) -> None:
     for power in range(across.low, across.high + 1):
         x = across(10.0**power)
         _line(svg, x, TOP, x, BOTTOM, "grid")
-        _text(svg, x, BOTTOM + 18, f"{10.0**power:g}", {"text-anchor": "middle", "class": "x-tick"})
+        write(svg, x, BOTTOM + 18, f"{10.0**power:g}", {"text-anchor": "middle", "class": "x-tick"})
     for power in range(up.low, up.high + 1):
         y = up(10.0**power)
         _line(svg, LEFT, y, RIGHT, y, "grid")
-        _text(svg, LEFT - 8, y + 4, f"{_quantity(10.0**power)}op/s", {"text-anchor": "end", "class": "y-tick"})
-    _text(svg, (LEFT + RIGHT) / 2, BOTTOM + 38, "operations for each byte", {"text-anchor": "middle"})
+        write(svg, LEFT - 8, y + 4, f"{_quantity(10.0**power)}op/s", {"text-anchor": "end", "class": "y-tick"})
+    write(svg, (LEFT + RIGHT) / 2, BOTTOM + 38, "operations for each byte", {"text-anchor": "middle"})
 
 
 def _quantity(value: float) -> str:
@@ -162,20 +158,8 @@ def _quantity(value: float) -> str:
     return f"{value / 10.0**power:.3g} {PREFIXES[power]}"
 
 
-def _add(parent: Element, tag: str, **attributes: object) -> Element:
-    shown = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in attributes.items()}
-    return SubElement(parent, tag, shown)
-
-
 def _line(svg: Element, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
     grid = kind == "grid"
-    line = _add(svg, "line", x1=x1, y1=y1, x2=x2, y2=y2, stroke="#e4e4e4" if grid else "#333")
+    line = add(svg, "line", x1=x1, y1=y1, x2=x2, y2=y2, stroke="#e4e4e4" if grid else "#333")
     line.set("class", kind)
     line.set("stroke-width", "1" if grid else "2")
-
-
-def _text(svg: Element, x: float, y: float, text: str, attributes: Mapping[str, str]) -> None:
-    element = _add(svg, "text", x=float(x), y=float(y))
-    element.text = text
-    for name, value in attributes.items():
-        element.set(name, value)

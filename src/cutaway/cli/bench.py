@@ -126,7 +126,7 @@ def bench(
                 context=positions,
                 max_tokens=max(prompt, BATCH_ROWS[-1]),
                 max_outputs=max(*rows, SEQUENCES),
-                num_contexts=-(-pool // positions) if several else 1,
+                num_pages=-(-max(pool if several else 0, positions) // SUBTILE),
             )
         data["model"] = config.name
         with runner:

@@ -6,12 +6,14 @@ as they are generated, everything else on standard error. Where standard input i
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from cutaway.cli.chat_commands import ChatState, is_command, run_command
 from cutaway.cli.console import error_console, first_use, print_message
+from cutaway.cli.interrupts import Interrupts
 from cutaway.cli.line_editor import read_lines
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
@@ -99,32 +101,42 @@ def chat(
 
 def _talk(state: ChatState, console: Any, history: bool) -> None:
     """Read, answer, until the input ends. On a terminal an error or Ctrl-C is told, and the chat goes on."""
-    interactive = sys.stdin.isatty()
+    interactive, interrupts = sys.stdin.isatty(), Interrupts()
     if interactive:
         console.print(WELCOME, style="dim")
-    for text in _turns(interactive, history):
-        try:
-            if is_command(text):
-                message = run_command(state, text)
-                if message is None:
+    with interrupts.installed() if interactive else nullcontext():
+        for text in _turns(interactive, history, interrupts):
+            try:
+                with interrupts.heard():
+                    goes_on = _turn(state, text, console)
+                if not goes_on:
                     return
-                console.print(message, style="dim", soft_wrap=True, markup=False)
-            else:
-                _answer(state, text, console)
-        except CutawayError as error:
-            if not interactive:
-                raise
-            print_message("error", str(error))
-        except KeyboardInterrupt:  # before the first step, after the last, or in a command
-            if not interactive:
-                raise
-            print_message("warning", "interrupted.")
+            except CutawayError as error:
+                if not interactive:
+                    raise
+                print_message("error", str(error))
+            except KeyboardInterrupt:  # before the first step, after the last, or in a command
+                if not interactive:
+                    raise
+                print_message("warning", "interrupted.")
 
 
-def _turns(interactive: bool, history: bool) -> Iterator[str]:
-    for text in read_lines(interactive, history):
+def _turns(interactive: bool, history: bool, interrupts: Interrupts) -> Iterator[str]:
+    for text in read_lines(interactive, history, interrupts):
         if text.strip():
             yield text
+
+
+def _turn(state: ChatState, text: str, console: Any) -> bool:
+    """Carry a command out, or answer. Returns whether the chat goes on."""
+    if not is_command(text):
+        _answer(state, text, console)
+        return True
+    message = run_command(state, text)
+    if message is None:
+        return False
+    console.print(message, style="dim", soft_wrap=True, markup=False)
+    return True
 
 
 def _answer(state: ChatState, text: str, console: Any) -> None:

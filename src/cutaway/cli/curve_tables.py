@@ -76,8 +76,9 @@ def batch_explanation(curve: BatchCurve) -> list[str]:
         f"Attention reads keys and values of each row's own: {after.attention / before.attention:.1f} times."
     ]
     crossed = curve.bound_by_arithmetic
-    share = 100 * _int8_rate(last) / last.limits.int8.best
-    reached = f"at {last.tokens} rows they reach {share:.0f} % of the int8 limit"
+    limit, most = last.limits.of_products(last.tokens)
+    share = 100 * _int8_rate(last) / most.best
+    reached = f"at {last.tokens} rows they reach {share:.0f} % of the {limit} limit"
     if crossed:
         points = sorted(set(crossed.values()))
         names = [

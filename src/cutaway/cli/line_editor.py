@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from cutaway.cli.interrupts import Interrupts
 from cutaway.errors import InvalidRequestError
 from cutaway.hub.paths import cache_root
 
@@ -23,17 +24,19 @@ def history_path() -> Path:
     return cache_root() / "chat_history"
 
 
-def read_lines(interactive: bool, history: bool) -> Iterator[str]:
+def read_lines(interactive: bool, history: bool, interrupts: Interrupts) -> Iterator[str]:
     """Texts, until the input ends. On a terminal, Ctrl-C throws away what was typed so far.
 
-    history: on a terminal, know the lines of earlier chats, and keep those of this one.
+    history: on a terminal, know the lines of earlier chats, and keep those of this one. interrupts: Ctrl-C is heard
+    while a text is typed.
     """
     save = _open_history(history) if interactive else lambda: None
-    ask: Callable[[str], str] = input if interactive else _read_plain
+    ask: Callable[[str], str] = _read_edited if interactive else _read_plain
     try:
         while True:
             try:
-                text = _read_text(ask)
+                with interrupts.heard():
+                    text = _read_text(ask)
             except KeyboardInterrupt:
                 if not interactive:
                     raise
@@ -60,6 +63,18 @@ def _read_text(ask: Callable[[str], str]) -> str:
         except EOFError:
             raise InvalidRequestError(f"the input ended within {QUOTES}. Close it with {QUOTES}.", "prompt") from None
     return text.rstrip()[: -len(QUOTES)].strip("\n")
+
+
+def _read_edited(prompt: str) -> str:
+    """``input``, which looks for signals once more while it leaves for Ctrl-C: a handler that has nothing to raise for
+    a second one then makes CPython raise SystemError.
+    """
+    try:
+        return input(prompt)
+    except SystemError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from None
 
 
 def _read_plain(_prompt: str) -> str:

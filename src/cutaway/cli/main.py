@@ -16,7 +16,9 @@ from cutaway.cli.bench import bench
 from cutaway.cli.chat import chat
 from cutaway.cli.console import INTERRUPTED, print_message
 from cutaway.cli.doctor import doctor
+from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
+from cutaway.cli.plan import plan
 from cutaway.cli.run import run
 from cutaway.cli.shapes import shapes
 from cutaway.cli.show import show
@@ -35,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, walk, tokenize, train_tokenizer, pull, ls, rm, show, shapes, bench, doctor):
+for command in (run, chat, walk, tokenize, train_tokenizer, pull, ls, rm, show, shapes, plan, bench, ladder, doctor):
     app.command()(command)
 
 UsageError: Any = typer.BadParameter.__base__  # of every fault in the arguments; Typer doesn't export it

@@ -81,6 +81,8 @@ def limits_table(limits: MachineLimits, narrow: bool = False) -> Table:
 
     row("streaming read", limits.stream, "B/s", f"{quantity(limits.stream_bytes, 'B')}, {_pages(limits)}")
     row("int8 dot products", limits.int8, "op/s", f"registers and L1, {limits.lowering}")
+    if limits.amx is not None:
+        row("int8 products with AMX", limits.amx, "op/s", "matrix registers, full")
     row("float32 multiply-add", limits.float32, "op/s", f"registers, {limits.lowering}")
     return table
 

@@ -89,10 +89,11 @@ def cost_page(walk: Walk, width: int) -> Iterator[RenderableType]:
     if times is None:
         return
     limits = times.limits
+    amx = "" if limits.amx is None else f"{quantity(limits.amx.best, 'op/s')} on int8 with AMX, "
     yield paragraph(
         f"The passes, measured again and again: {counted(walk.threads, 'thread')}, median of the repetitions. This "
         f"machine's limits are measured too: {quantity(limits.stream.best, 'B/s')} "
-        f"from memory, {quantity(limits.int8.best, 'op/s')} on int8, {quantity(limits.float32.best, 'op/s')} on "
+        f"from memory, {quantity(limits.int8.best, 'op/s')} on int8, {amx}{quantity(limits.float32.best, 'op/s')} on "
         "float32. Limit names the one that binds an operation; what lies in a cache already can be faster than memory.",
         width,
     )

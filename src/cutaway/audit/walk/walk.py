@@ -18,8 +18,8 @@ from cutaway.audit.walk.attention import Looks
 from cutaway.audit.walk.choice import Choice, see_choices
 from cutaway.audit.walk.forward import SeenForward, average_of_layers, run_open, see_forward, see_looks
 from cutaway.audit.walk.tokens import CutCharacter, SeenToken, cut_characters, see_tokens
-from cutaway.engine.generate import check_prompt
 from cutaway.engine.outputs import FinishReason
+from cutaway.engine.prompts import check_prompt
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch

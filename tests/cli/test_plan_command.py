@@ -1,0 +1,72 @@
+"""``cutaway plan``: what it says, and that it is right."""
+
+import json
+
+from command import cutaway
+
+
+def test_as_json() -> None:
+    result = cutaway("plan", "smollm2", "--context", "100", "--requests", "3", "--memory", "1GiB", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["position"] == 2 * 30 * 3 * 64 * 2
+    assert report["pages"] == 3 * 7  # 7 pages of 16 hold 100 positions
+    assert report["kv"] == report["pages"] * 16 * report["position"]
+    assert report["total"] == sum(report[part] for part in ("runtime", "weights", "kv", "workspace"))
+    assert (report["limit"], report["fits"]) == (1 << 30, True)
+    room = (report["limit"] - report["total"] + report["kv"]) // (16 * report["position"])
+    assert report["requests_that_fit"] == room // 7
+    assert report["context_that_fits"] == room // 3 * 16
+
+
+def test_what_fits() -> None:
+    result = cutaway("plan", "smollm2", "--context", "512", "--requests", "2", "--memory", "1GiB")
+    assert result.returncode == 0, result.stderr
+    assert "2 × 30 layers × 3 KV heads × 64 × 2 bytes (f16) = 23,040 bytes." in result.stdout
+    assert 'It fits. LLM("smollm2", max_model_len=512, max_num_seqs=2, kv_tokens=1024)' in result.stdout
+
+
+def test_what_fits_is_said_with_all_that_was_given() -> None:
+    options = ("--step", "64", "--threads", "1", "--kv-dtype", "f32", "--context", "512", "--requests", "2")
+    result = cutaway("plan", "smollm2", *options, "--memory", "1GiB")
+    assert result.returncode == 0, result.stderr
+    assert 'kv_tokens=1024, max_num_batched_tokens=64, threads=1, kv_dtype="f32") takes this' in result.stdout
+
+
+def test_a_smaller_step_is_advised_where_it_is_enough() -> None:
+    def plan(*options: str) -> str:
+        return cutaway("plan", "smollm2", "--context", "256", "--step", "4096", *options).stdout
+
+    whole, small = (json.loads(plan("--json", *step)) for step in ((), ("--step", "64")))
+    gap = whole["total"] - small["total"]
+    assert gap > 32 << 20
+    # Measured runtimes differ by a little from one process to the next.
+    assert "--step 64" in plan("--memory", str(small["total"] + gap // 2))
+    assert "--step 64" not in plan("--memory", str(small["total"] - small["workspace"] // 2))
+
+
+def test_what_does_not_fit_tells_what_to_change() -> None:
+    result = cutaway("plan", "smollm2", "--requests", "100", "--memory", "900MB", "--kv-dtype", "f32")
+    assert result.returncode == 5
+    assert "It does not fit: " in result.stdout
+    assert "--requests " in result.stdout
+    assert "--context " in result.stdout
+    assert "--memory " in result.stdout
+    knobs = [line.split() for line in result.stdout.splitlines() if line.startswith("  --context")]
+    again = cutaway(
+        "plan", "smollm2", "--requests", "100", "--memory", "900MB", "--kv-dtype", "f32", "--context", knobs[0][1]
+    )
+    assert again.returncode == 0, again.stdout
+
+
+def test_wrong_values() -> None:
+    for options, message in (
+        (("--requests", "0"), "max_num_seqs is 0"),
+        (("--memory", "lots"), "memory is 'lots'"),
+        (("--kv-dtype", "f8"), "kv_dtype is 'f8'"),
+        (("--context", "1"), "is 1;"),
+        (("--threads", "0"), "threads is 0"),
+    ):
+        result = cutaway("plan", "smollm2", *options)
+        assert result.returncode == 2, options
+        assert message in result.stderr
