@@ -10,7 +10,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -23,25 +22,11 @@ SETTINGS = ("none", "contiguous", "paged")
 def one_run(llm: LLM, length: int, tokens: int) -> dict[str, Any]:
     """Generate behind a prompt of ``length`` tokens that nothing is cached of; seconds of each token but the first."""
     prompt = np.random.default_rng(length).integers(1000, 40000, length).tolist()
-    computed = 0
-    step = llm.runner.step
-
-    def counted(batch: Any) -> Any:
-        nonlocal computed
-        computed += len(batch.tokens)
-        return step(batch)
-
-    llm.runner.step = counted  # type: ignore[method-assign]
-    stream = llm.stream(prompt, SamplingParams(temperature=0, max_tokens=tokens + 1, ignore_eos=True))
-    try:
-        next(stream)
-        computed, begin = 0, time.perf_counter()
-        for _ in range(tokens):
-            next(stream)
-        seconds = time.perf_counter() - begin
-    finally:
-        del llm.runner.step  # type: ignore[method-assign]
-    output = stream.output()
+    llm.reset_prefix_cache()
+    before = llm.totals().tokens
+    output = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=tokens + 1, ignore_eos=True))[0]
+    computed = llm.totals().tokens - before - length
+    seconds = output.statistics.decode_seconds
     return {
         "ms_per_token": 1e3 * seconds / tokens,
         "positions_per_token": computed / tokens,
