@@ -1,5 +1,6 @@
 """What the tests of several folders share: the one real model of the default suite, and a machine's invented limits."""
 
+import dataclasses
 import signal
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def limits() -> MachineLimits:
     """10 GB/s, 100 Gop/s int8, 20 Gop/s float32 at best."""
     rates = (Rate(rate, rate / 2, rate / 4, 5) for rate in (10e9, 100e9, 20e9))
     return MachineLimits(2, "avx2", 1 << 20, 1 << 19, 0.1, *rates)
+
+
+@pytest.fixture
+def amx_limits(limits: MachineLimits) -> MachineLimits:
+    """The same, and 400 Gop/s with AMX at best."""
+    return dataclasses.replace(limits, lowering="amx", amx=Rate(400e9, 200e9, 100e9, 5))

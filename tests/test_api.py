@@ -27,7 +27,14 @@ def test_importing_the_engine_loads_the_compiler() -> None:
 
 
 def test_every_name_is_there() -> None:
-    assert set(cutaway.__all__) == {"LLM", "CutawayError", "RequestOutput", "SamplingParams", "__version__"}
+    assert set(cutaway.__all__) == {
+        "LLM",
+        "AsyncEngine",
+        "CutawayError",
+        "RequestOutput",
+        "SamplingParams",
+        "__version__",
+    }
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
     from cutaway.errors import CutawayError

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import SECONDS
+
 ROOT = Path(__file__).parent.parent
 TOOLS = ("pip", "cutaway", "pytest", "ruff", "mypy")
 CLOSING = "===== 3 passed, 1 skipped in 0.10s ====="
@@ -37,7 +39,9 @@ def replace(root: Path, tool: str, body: str = "") -> None:
 
 
 def ci(root: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["bash", ".ci/run"], cwd=root, capture_output=True, text=True, encoding="utf-8", timeout=60)
+    return subprocess.run(
+        ["bash", ".ci/run"], cwd=root, capture_output=True, text=True, encoding="utf-8", timeout=SECONDS
+    )
 
 
 def test_it_can_be_executed() -> None:

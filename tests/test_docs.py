@@ -37,6 +37,7 @@ PARSED_ONLY = {
     "doctor": "it measures for a second, and prints what no two machines have",
     "chat": "it talks with a person",
     "rm": "it would remove the model that the other tests read",
+    "ladder": "it measures for minutes",
     "train-tokenizer": "it wants a corpus, and leaves a file behind",
     "walk": "it measures, unless --no-times is given",
 }

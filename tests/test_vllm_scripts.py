@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import SECONDS
+
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 
 
@@ -18,7 +20,7 @@ def test_a_script_for_vllm_runs(script: Path, smollm2_path: Path, tmp_path: Path
     changed = tmp_path / script.name
     changed.write_text(source.replace("from vllm import", "from cutaway import"), "utf-8")
     run = [
-        subprocess.run([sys.executable, changed], capture_output=True, text=True, timeout=300, env=os.environ)
+        subprocess.run([sys.executable, changed], capture_output=True, text=True, timeout=SECONDS, env=os.environ)
         for _ in range(2)
     ]
     assert run[0].returncode == 0, run[0].stderr
