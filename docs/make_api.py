@@ -17,7 +17,7 @@ import typer
 import cutaway
 from cutaway import errors
 from cutaway.cli.main import app
-from cutaway.engine import conversation, llm, outputs, reference_runner, runner
+from cutaway.engine import async_engine, conversation, llm, outputs, reference_runner, runner
 from cutaway.model import batch
 from cutaway.sampling import params
 from cutaway.sampling.params_table import parameter_rows
@@ -27,7 +27,7 @@ from cutaway.tokenizer import detokenize, tokenizer
 PAGE = Path(__file__).parent / "api.md"
 SOURCES = Path(cutaway.__file__).parents[1]
 WIDTH = 110
-MADE_BY_OTHERS = (llm.Stream, tokenizer.Tokenizer)
+MADE_BY_OTHERS = (llm.Stream, async_engine.AsyncStream, tokenizer.Tokenizer)
 """Classes whose objects a user gets and never makes."""
 
 SECTIONS: tuple[tuple[str, str, tuple[type | Any, ...]], ...] = (
@@ -35,6 +35,11 @@ SECTIONS: tuple[tuple[str, str, tuple[type | Any, ...]], ...] = (
         "Generating",
         "`from cutaway import LLM`",
         (llm.LLM, llm.Stream, conversation.Conversation, conversation.TurnCost),
+    ),
+    (
+        "Generating with asyncio",
+        "`from cutaway import AsyncEngine`",
+        (async_engine.AsyncEngine, async_engine.AsyncStream),
     ),
     (
         "What a request gives back",

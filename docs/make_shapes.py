@@ -5,9 +5,10 @@ when it is not current.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from cutaway.audit.shape_report import ShapeLine, shape_report
+from cutaway.audit.shape_report import ShapeLine, ShapeReport, shape_report
 from cutaway.cli.console import quantity
 from cutaway.engine.runner import DEFAULT_STEP
 from cutaway.formats.gguf import open_gguf
@@ -48,10 +49,24 @@ def _lines(part: str, lines: Sequence[ShapeLine], total: int) -> list[str]:
     ]
 
 
+def without_matrix_registers(report: ShapeReport) -> ShapeReport:
+    """As the report is on a machine without them, so that the page is the same wherever it is made."""
+    sizes = {line.name: 0 if line.name == "W" else line.value for line in report.dimensions}
+    return replace(
+        report,
+        dimensions=tuple(replace(line, value=sizes[line.name]) for line in report.dimensions),
+        buffers=tuple(
+            replace(line, shape=(*line.shape[:-1], 0), bytes=0) if line.symbolic[-1] == "W" else line
+            for line in report.buffers
+        ),
+    )
+
+
 def page() -> str:
     """The whole page."""
     with open_gguf(resolve(MODEL).path) as gguf:
         report, present = shape_report(gguf, CONTEXT, THREADS), taps_of(read_config(gguf))
+    report = without_matrix_registers(report)
     sizes = {line.name: line.value for line in report.dimensions}
     text = [
         "# Shapes",
@@ -59,9 +74,10 @@ def page() -> str:
         "<!-- Made by docs/make_shapes.py from src/cutaway/model/shapes.py: edit that. -->",
         "",
         f"Every dimension, weight and buffer of SmolLM2-135M-Instruct, for {CONTEXT:,} positions and {THREADS} "
-        f"threads. The table is code, [shapes.py](../src/cutaway/model/shapes.py): the loader checks a file against "
-        "it, the workspace is allocated from it, and the open run checks against it what each operation wrote. "
-        "`cutaway shapes MODEL` prints it for any model.",
+        "threads, on a machine without matrix registers. The table is code, "
+        "[shapes.py](../src/cutaway/model/shapes.py): the loader checks a file against it, the workspace is allocated "
+        "from it, and the open run checks against it what each operation wrote. `cutaway shapes MODEL` prints it for "
+        "any model.",
         "",
         "## Dimensions",
         "",
