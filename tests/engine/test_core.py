@@ -408,8 +408,9 @@ def test_steps_of_others_on_the_same_runner_are_noticed(
     assert rig.runner.num_steps >= 10
     rig.run()
     intrude()
-    answers.append(rig.ask(PROMPT, seed=0, max_tokens=9))  # nothing of the first is taken from the cache
+    answers.append(rig.ask(PROMPT, seed=0, max_tokens=9))
     rig.run()
+    assert answers[-1].generation.num_cached_tokens == 0, "something of the first was taken from the cache"
     for answer in answers:
         assert answer.ids == [sample.token_id for sample in answer_alone(rig.runner, answer.generation.asked)]
 

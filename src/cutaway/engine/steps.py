@@ -8,9 +8,6 @@ from cutaway.ops.cpu.arrays import Batch, Floats
 class Steps(Protocol):
     """A model that computes steps over a pool of pages."""
 
-    context: int
-    max_step_tokens: int
-    max_step_outputs: int
     vocab_size: int
     num_steps: int  # so far, by whomever
 

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cutaway.model.shapes import Limits
+from cutaway.ops.cpu import batch_rules as rules
 from cutaway.ops.cpu.arrays import Batch, Ints
 from cutaway.ops.cpu.attention import RUN_LENGTH
-from cutaway.ops.cpu.batch_rules import broken_rule
 
 NO_PAGE: Final = -1  # in a block table, behind a sequence's last page
 
@@ -75,20 +75,20 @@ def check_batch(batch: Batch, limits: Limits, vocab_size: int, num_pages: int, p
     page up to it must be one of the pool's, and the runs must cover the tokens in order.
     """
     max_tokens, max_outputs, context = limits.max_tokens, limits.max_outputs, limits.context
-    broken = broken_rule(batch, max_tokens, max_outputs, context, vocab_size, num_pages, page_length)
-    if broken < 0:
+    broken = rules.broken_rule(batch, max_tokens, max_outputs, context, vocab_size, num_pages, page_length)
+    if broken == rules.NO_RULE:
         return
-    rules = (
-        f"1 to {max_tokens} tokens",
-        "a position and a sequence for each token",
-        f"at most {max_outputs} rows of logits",
-        "rows of logits among the tokens",
-        f"ids below {vocab_size}",
-        f"positions below {context}",
-        "sequences among the block tables",
-        f"runs of 1 to {RUN_LENGTH} tokens",
-        "runs that cover the tokens in order",
-        f"pages below {num_pages} up to each token's position",
-        "runs of consecutive positions of one sequence, within a multiple of the run's length",
-    )
-    raise ValueError(f"the batch breaks a rule of the forward: {rules[broken]}. Build it with make_batch.")
+    wanted = {
+        rules.STEP_SIZE: f"1 to {max_tokens} tokens",
+        rules.ROW_COUNTS: "a position and a sequence for each token",
+        rules.OUTPUT_COUNT: f"at most {max_outputs} rows of logits",
+        rules.OUTPUT_ROWS: "rows of logits among the tokens",
+        rules.IDS: f"ids below {vocab_size}",
+        rules.POSITIONS: f"positions below {context}",
+        rules.SEQUENCES: "sequences among the block tables",
+        rules.RUN_LENGTHS: f"runs of 1 to {RUN_LENGTH} tokens",
+        rules.COVERAGE: "runs that cover the tokens in order",
+        rules.PAGES: f"pages below {num_pages} up to each token's position",
+        rules.CONSECUTIVE: "runs of consecutive positions of one sequence, within a multiple of the run's length",
+    }
+    raise ValueError(f"the batch breaks a rule of the forward: {wanted[broken]}. Build it with make_batch.")
