@@ -110,14 +110,16 @@ def _stored_first(a: int, b: int, out: int, times: int) -> None:
 def _multiply_adds(source: int, groups: int, with_amx: bool, times: int) -> None:
     """16 · groups multiply-adds of 16 lanes a turn, behind one AMX instruction or none."""
     open_matrices(32)
-    a, b, x = zeros(8), zeros(8), load(source)
+    a, b = zeros(8), zeros(8)
+    x = load(source)
     for _ in range(times):
         if with_amx:
             clear_matrix(0)
         for _ in range(groups):
-            a, b = fma(x, a, x), fma(x, b, x)
-    store_rows(source, 64, a)
-    store_rows(source + 512, 64, b)
+            a = fma(x, a, x)
+            b = fma(x, b, x)
+    store_rows(source + 64, 64, a)
+    store_rows(source + 576, 64, b)
     close_matrices()
 
 
@@ -158,13 +160,16 @@ def formats() -> None:
 def main() -> None:
     if LOWERING != "amx":
         raise SystemExit(f"the lowering is {LOWERING!r}: this processor, or this system, has no AMX to measure.")
-    bytes_in = aligned(np.random.default_rng(0).integers(-128, 128, 16384, np.int8)).ctypes.data
+    operands = aligned(np.random.default_rng(0).integers(-128, 128, 16384, np.int8))
+    a, b, out = (operands.ctypes.data + place for place in (0, 4096, 8192))
     for name, run in (("cleared first", _cleared_first), ("stored first", _stored_first)):
-        turn = least(run, bytes_in, bytes_in + 4096, bytes_in + 8192, times=2000)
+        turn = least(run, a, b, out, times=2000)
         print(f"four products of 16 × 16 × 32, {name}: {turn:.1f} ns")
-    floats = aligned(np.full(4096, 0.5, np.float32)).ctypes.data
+    floats = aligned(np.full(4096, 0.5, np.float32))
     for groups in (4, 16, 64, 256, 1024):
-        alone, among = (least(_multiply_adds, floats, groups, amx, times=20_000 // groups) for amx in (False, True))
+        alone, among = (
+            least(_multiply_adds, floats.ctypes.data, groups, amx, times=20_000 // groups) for amx in (False, True)
+        )
         print(f"{16 * groups} multiply-adds of 16 lanes: {alone:.0f} ns, behind one AMX instruction {among:.0f} ns")
     formats()
 
