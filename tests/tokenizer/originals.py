@@ -1,9 +1,7 @@
 """Pre-tokenizers as the models' own tokenizer.json files compose them, for the `tokenizers` package."""
 
-from functools import cache
 from typing import Any
 
-import regex
 import tokenizers
 from tokenizers import pre_tokenizers
 
@@ -65,14 +63,3 @@ ORIGINALS = {
         r"|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
 }
-
-
-def with_known_punctuation(text: str) -> str:
-    """The text without the hundred characters that the package's table of punctuation has otherwise than Unicode."""
-    return "".join(filter(_is_known, text))
-
-
-@cache
-def _is_known(character: str) -> bool:
-    is_punctuation = len(pre_tokenizers.Punctuation().pre_tokenize_str("a" + character)) == 2
-    return is_punctuation == bool(regex.match(r"[\p{P}$+<=>^`|~]", character))

@@ -10,7 +10,6 @@ import pytest
 import tokenizers
 from charsmaps import NMT_LIKE, charsmap
 from hypothesis import given, settings
-from originals import with_known_punctuation
 from tokenizer_texts import in_every_unicode, texts
 from tokenizers import normalizers, pre_tokenizers
 
@@ -103,8 +102,6 @@ SOME_PRE_TOKENIZERS = splits() | {
 @pytest.mark.parametrize("name", SOME_PRE_TOKENIZERS)
 def test_pre_tokenizers(name: str, text: str) -> None:
     component = SOME_PRE_TOKENIZERS[name]
-    if name.startswith("Punctuation"):
-        text = with_known_punctuation(text)
     expected = [word for word, _ in component.pre_tokenize_str(text)]
     assert cut_words(text, read_pre_tokenizer(serialized(component))) == expected
 

@@ -12,7 +12,7 @@ import regex  # type: ignore[import-untyped]
 from cutaway.tokenizer.byte_alphabet import to_byte_alphabet
 from cutaway.tokenizer.huggingface.component import Component
 from cutaway.tokenizer.huggingface.patterns import read_pattern
-from cutaway.tokenizer.pretokenize import GPT2
+from cutaway.tokenizer.pretokenize import GPT2, PUNCTUATION
 from cutaway.tokenizer.words import RewriteStep, WordStep, isolate
 
 Part: TypeAlias = tuple[int, int, bool]  # start, stop, is it a match of the pattern?
@@ -55,8 +55,7 @@ def _digits(component: Component) -> list[WordStep]:
 
 
 def _punctuation(component: Component) -> list[WordStep]:
-    pattern = regex.compile(r"[\p{P}$+<=>^`|~]")
-    return [_split_step(component, pattern, component.text("behavior", "Isolated"))]
+    return [_split_step(component, regex.compile(PUNCTUATION), component.text("behavior", "Isolated"))]
 
 
 def _whitespace(component: Component) -> list[WordStep]:
