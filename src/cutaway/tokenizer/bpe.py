@@ -90,7 +90,9 @@ def read_merges(
                 f"both pieces and their product must be. {CONVERT_AGAIN}"
             ) from None
     merges = np.array(found, np.int32).reshape(-1, 4)
-    different = len(np.unique(merges[:, 0].astype(np.int64) << 32 | merges[:, 1]))
+    # As np.unique, which would load all of NumPy's masked arrays.
+    pairs_in_order = np.sort(merges[:, 0].astype(np.int64) << 32 | merges[:, 1])
+    different = len(merges) - int(np.count_nonzero(pairs_in_order[1:] == pairs_in_order[:-1]))
     if distinct and different != len(merges):
         raise ModelFileError(
             f"{origin} has {len(merges)} entries, but only {different} different ones; a merge has one rank. "

@@ -77,7 +77,10 @@ def load_sentencepiece_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) 
     Raises:
         ModelFileError: scores are missing or not one finite number for each token, or a byte's piece is malformed.
     """
-    ranks = np.unique(-read_scores(metadata, vocabulary), return_inverse=True)[1]
+    order = -read_scores(metadata, vocabulary)
+    ascending = np.sort(order)
+    # As np.unique, which would load all of NumPy's masked arrays.
+    ranks = np.searchsorted(ascending[np.append(True, ascending[1:] != ascending[:-1])], order)
     normalizer = read_normalizer(metadata)
     pieces = SentencePieces(vocabulary)
     return WordModel(
