@@ -20,6 +20,7 @@ from cutaway.ops.cpu.tiles.panel import PANELS, room_bytes
 from cutaway.ops.kernel_cache import Kernel
 from cutaway.ops.simd import (
     LOWERING,
+    call_kernel,
     clear_matrix,
     close_matrices,
     fma,
@@ -31,7 +32,6 @@ from cutaway.ops.simd import (
     store_rows,
     zeros,
 )
-from cutaway.ops.simd.processor import call_kernel
 from support.activations import quantized
 from support.weights import random_matrix
 

@@ -21,9 +21,13 @@ def test_the_compiler_is_loaded_when_it_is_needed(program: str) -> None:
     assert not loaded & {"numba", "llvmlite", "jinja2", "regex"}
 
 
-def test_importing_the_engine_loads_the_compiler() -> None:
-    """So that the test before can fail."""
-    assert "numba" in modules_after("from cutaway import LLM")
+def test_the_engine_is_loaded_without_the_compiler() -> None:
+    assert not modules_after("from cutaway import LLM") & {"numba", "llvmlite"}
+
+
+def test_importing_the_compiler_loads_it() -> None:
+    """So that the tests before can fail."""
+    assert modules_after("import cutaway.ops.compiler") >= {"numba", "llvmlite"}
 
 
 def test_every_name_is_there() -> None:

@@ -24,10 +24,10 @@ def test_a_folder_s_bytes_are_those_of_its_files(tmp_path: Path) -> None:
 
 
 def test_kernels_are_counted_by_function(tmp_path: Path) -> None:
-    for name in ("math.exp-1a.py311-aa.nbc", "math.exp-1a.py311-bb.nbc", "forward.forward-2b.py311-cc.nbc"):
+    for name in ("math.exp-1a.1b-aa.code", "math.exp-1a.1b-bb.code", "forward.forward-2b.2c-cc.code"):
         (tmp_path / name).touch()
-    (tmp_path / ".math.log-3c.py311-dd.nbc.77").touch()  # being written
-    (tmp_path / ".math.log-3c.py311-dd.nbc").touch()
+    (tmp_path / ".math.log-3c.3d-dd.code.77").touch()  # being written
+    (tmp_path / "math.log-3c.3d-dd.part").touch()  # what the compiler keeps for itself
     assert cached_kernels(tmp_path) == {"forward.forward": 1, "math.exp": 2}
     assert cached_kernels(tmp_path / "missing") == {}
 

@@ -12,7 +12,7 @@ from support.patience import SECONDS
 
 GENERATE_TWICE = """
 import json, sys
-from cutaway.engine.compile import compilations
+from cutaway.ops.kernel_cache import compilations
 from cutaway import LLM, SamplingParams
 compiled = []
 sampled = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1, "logprobs": 3}
@@ -69,11 +69,10 @@ def test_the_listener_hears_what_is_compiled() -> None:
     """So that the silence of the test before means something."""
     program = """
 import sys
-from numba import njit
-from cutaway.engine.compile import compilations
+from cutaway.ops.kernel_cache import compilations, jit
 heard = []
 with compilations(heard.append):
-    @njit
+    @jit
     def twice(x):
         return 2 * x
     twice(1)

@@ -9,12 +9,11 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cutaway.engine.compile import compilations, step_arguments
+from cutaway.engine.compile import step_arguments
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.config import ModelConfig
 from cutaway.model.families import FAMILIES
@@ -24,7 +23,9 @@ from cutaway.model.positions import Positions, Rope, learned, rotary, sinusoidal
 from cutaway.model.records import Model
 from cutaway.model.reference import load_reference
 from cutaway.model.shapes import TAPS, Limits, dimensions, evaluate, taps_of
+from cutaway.ops.arguments import make_argument
 from cutaway.ops.cpu.clock import new_clocks
+from cutaway.ops.kernel_cache import compilations
 from support.bits import differing
 from support.logprobs import closed_logprobs, mean_divergence, reference_logprobs
 from support.rig import Part, Step, chunks, run_schedule
@@ -143,15 +144,15 @@ def test_open_and_timed_are_closed(tiny: Tiny, whole: Any) -> None:
 
 def test_one_compilation_serves_every_family(tiny: Tiny) -> None:
     """Its arguments have the types of those compiled ahead; and in fact nothing is compiled for it."""
-    forward_compiled.compile(tuple(numba.typeof(argument) for argument in step_arguments()))  # type: ignore[attr-defined]
+    forward_compiled.prepare(*step_arguments())  # type: ignore[attr-defined]
     types = []
     run_schedule(
         tiny.loaded,
         [[1, 2, 3]],
         [[Part(0, 0, 3)]],
-        forward=lambda *arguments: types.append(tuple(numba.typeof(argument) for argument in arguments)),
+        forward=lambda *arguments: types.append(tuple(make_argument(argument).type for argument in arguments)),
     )
-    assert types == [tuple(numba.typeof(argument) for argument in step_arguments())]
+    assert types == [tuple(make_argument(argument).type for argument in step_arguments())]
     compiled: list[str] = []
     with compilations(compiled.append):
         run_schedule(tiny.loaded, [[1, 2, 3]], [[Part(0, 0, 3)]])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ from cutaway.model.forward import rebind
 from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.positions import Rope
 from cutaway.model.reference import load_reference
+from cutaway.ops.arguments import make_argument
 from support.bits import differing
 from support.rig import Part, log_softmax, run_reference, run_schedule
 from support.tiny_llama import (
@@ -461,9 +461,9 @@ def test_one_compilation_serves_every_model(smollm2: LoadedModel, tmp_path: Path
     seen = []
 
     def look(*arguments: Any) -> None:
-        seen.append(tuple(numba.typeof(argument) for argument in arguments))
+        seen.append(tuple(make_argument(argument).type for argument in arguments))
 
     for loaded in (smollm2, tiny):
         run_schedule(loaded, [IDS[:3]], [[Part(0, 0, 3)]], forward=look)
     assert seen[0] == seen[1]
-    assert seen[0] == tuple(numba.typeof(argument) for argument in step_arguments())
+    assert seen[0] == tuple(make_argument(argument).type for argument in step_arguments())

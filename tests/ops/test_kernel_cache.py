@@ -69,6 +69,7 @@ def test_a_second_process_compiles_nothing(filled: Path) -> None:
     assert len(before) >= 3
     report = compile_in_child(filled)
     assert report["compiled"] == 0
+    assert not report["compiler"]  # it isn't even loaded
     assert report["warnings"] == []
     assert {path: path.stat().st_mtime_ns for path in files(filled)} == before
 
@@ -82,9 +83,13 @@ def test_the_same_code_in_another_folder_compiles_nothing(filled: Path, tmp_path
     assert Path(report["package"]) == tmp_path / "elsewhere" / "cutaway"
 
 
+@pytest.mark.parametrize("end", ["code", "part"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "foreign"])
-def test_a_damaged_file_is_compiled_anew_and_replaced(filled: Path, damage: str) -> None:
-    victim = max(files(filled), key=lambda path: path.stat().st_size)
+def test_a_damaged_file_is_compiled_anew_and_replaced(filled: Path, damage: str, end: str) -> None:
+    victim = max(filled.rglob(f"*.{end}"), key=lambda path: path.stat().st_size)
+    if end == "part":  # which is read where a function that contains it is compiled
+        for path in filled.rglob(f"{victim.name.partition('-')[0]}*.code"):
+            path.unlink()
     content = victim.read_bytes()
     spoiled = {
         "cut": content[: len(content) // 2],
@@ -156,15 +161,15 @@ def test_folders_long_unused_are_removed(filled: Path) -> None:
     foreign, mixed = kernels / "my_cuda_kernels", kernels / ("2" * 20)
     for folder, days in ((old, 31), (recent, 29), (foreign, 60), (mixed, 60)):
         folder.mkdir()
-        (folder / "a.nbc").touch()
+        (folder / "a.code").touch()
         if folder is mixed:
             (folder / "thesis.txt").touch()
         then = time.time() - days * 86400
         os.utime(folder, (then, then))
     compile_in_child(filled)
     assert not old.exists()
-    assert (recent / "a.nbc").exists()
-    assert (foreign / "a.nbc").exists()
+    assert (recent / "a.code").exists()
+    assert (foreign / "a.code").exists()
     assert (mixed / "thesis.txt").exists()
 
 

@@ -11,16 +11,9 @@ from pathlib import Path
 import pytest
 
 from cutaway.errors import UnsupportedMachineError
-from cutaway.ops.simd import lowering
-from cutaway.ops.simd.lowering import (
-    LOWERING,
-    LOWERINGS,
-    MACHINE,
-    choose_lowering,
-    features_in_use,
-    lacking,
-    processor_features,
-)
+from cutaway.ops.simd import host
+from cutaway.ops.simd.host import MACHINE, features_in_use, processor_features
+from cutaway.ops.simd.lowering import LOWERING, LOWERINGS, choose_lowering, lacking
 from support.machines import compiles_for_aarch64, subprocess_environment
 
 HERE = Path(__file__).parent
@@ -86,8 +79,20 @@ def test_another_machine_is_refused_by_name() -> None:
 
 
 def test_an_override_names_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.config.CPU_FEATURES", "+avx2,-avx512f,+fma")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx2,-avx512f,+fma")
     assert processor_features() == {"avx2", "fma"}
+
+
+@pytest.mark.skipif(
+    not host._linux_x86(), reason="this system doesn't list the instruction sets: LLVM is asked instead"
+)
+def test_what_linux_lists_is_what_llvm_finds() -> None:
+    """Of what a lowering needs, and of AMX before its permission is asked for."""
+    import llvmlite.binding as llvm
+
+    needed = {name for features in LOWERINGS["x86_64"].values() for name in features}
+    found = {host._LLVM_NAMES.get(name, name) for name in host._linux_x86()["flags"].split()}
+    assert found & needed == host._switched_on(llvm.get_host_cpu_features().flatten()) & needed
 
 
 class System:
@@ -108,9 +113,9 @@ class System:
 @pytest.fixture
 def unasked() -> Iterator[None]:
     """A process that hasn't asked for room for AMX's registers yet."""
-    lowering._ask_for_matrices.cache_clear()
+    host._ask_for_matrices.cache_clear()
     yield
-    lowering._ask_for_matrices.cache_clear()
+    host._ask_for_matrices.cache_clear()
 
 
 @on_x86
@@ -123,7 +128,7 @@ def test_matrix_registers_need_the_system_s_permission(
 ) -> None:
     """Asked for once. The names of the others of AMX's instructions go, too: what isn't there must not differ."""
     library = System(result)
-    monkeypatch.setattr("numba.config.CPU_FEATURES", ",".join(f"+{name}" for name in (*AMX, "amx-bf16", "amx-fp16")))
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in (*AMX, "amx-bf16", "amx-fp16")))
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("ctypes.CDLL", library)
     found = processor_features(), processor_features()
@@ -140,7 +145,7 @@ def test_matrix_registers_need_the_system_s_permission(
 )
 def test_what_is_not_wanted_is_not_asked_for(monkeypatch: pytest.MonkeyPatch, override: str) -> None:
     library = System(0)
-    monkeypatch.setattr("numba.config.CPU_FEATURES", override)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", override)
     monkeypatch.setattr("ctypes.CDLL", library)
     assert choose_lowering("x86_64", processor_features()) in ("avx2", "avx512")
     assert library.asked == 0

@@ -14,7 +14,7 @@ import pytest
 
 from cutaway.ops import simd
 from cutaway.ops.kernel_cache import kernel
-from cutaway.ops.simd import processor
+from cutaway.ops.simd import processor, registers
 from support.bits import assert_same_floats, differing
 from support.exact import nearest_float32
 from support.machines import CONTROL_BITS, FLUSH_TO_ZERO
@@ -656,7 +656,7 @@ def test_the_float_environment_acts_and_is_returned() -> None:
     before, state = run(FLUSH_TO_ZERO, x.ctypes.data, out.ctypes.data)
     assert state & CONTROL_BITS == FLUSH_TO_ZERO & CONTROL_BITS
     assert (out == 0).all()
-    again, _ = run(processor.DEFAULT_FLOAT_ENVIRONMENT, x.ctypes.data, out.ctypes.data)
+    again, _ = run(registers.DEFAULT_FLOAT_ENVIRONMENT, x.ctypes.data, out.ctypes.data)
     assert again == before
     assert (out == F32(np.finfo(F32).tiny) / 2).all()
 
@@ -675,7 +675,27 @@ def test_a_kernel_is_called_by_its_address() -> None:
     assert out[0] == 42
 
 
+def test_a_core_can_be_offered_to_others() -> None:
+    @numba.njit
+    def run(x: int) -> int:
+        simd.yield_core()
+        return x
+
+    assert run(7) == 7
+
+
+@pytest.mark.parametrize("word", [simd.load, simd.dot_u8, simd.call_kernel, simd.no_tap])
+def test_words_are_for_compiled_code(word: Any) -> None:
+    with pytest.raises(NotImplementedError, match=f"{word.__name__} is a word for compiled code"):
+        word(1)
+
+
+def test_another_word_is_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="the vocabulary has no word 'laod'"):
+        simd.laod(0)
+
+
 def test_no_word_is_untested() -> None:
     source = "".join(path.read_text() for path in [Path(__file__), *Path(__file__).parent.glob("simd/test_*.py")])
-    words = set(simd.__all__) - {"LOWERING"}
+    words = {word for module, names in simd.WORDS.items() for word in names.split() if module != "taps"}
     assert sorted(word for word in words if not re.search(rf"\bsimd\.{word}\b|\"{word}\"|\b{word}\(", source)) == []

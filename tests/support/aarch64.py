@@ -7,6 +7,7 @@ the machine code; the parts that would load the code into this process are taken
 
 import inspect
 import json
+import os
 import platform
 import re
 import sys
@@ -26,6 +27,7 @@ def become(processor: str) -> None:
     llvm.initialize_all_asmprinters()
     llvm.get_default_triple = llvm.get_process_triple = lambda: TRIPLE
     llvm.Target.from_default_triple = classmethod(lambda target: target.from_triple(TRIPLE))
+    os.environ.update(NUMBA_CPU_NAME=processor, NUMBA_CPU_FEATURES="")
     import numba
     from numba.core.codegen import JITCodeLibrary
 
@@ -179,8 +181,8 @@ def main() -> None:
 
     functions = {name: compiled(function) for name, function in words().items()}
     for name in formats:
-        functions[f"{name} one"] = compiled(TILE_FORMATS[name].multiply_one.function)
-        functions[f"{name} many"] = compiled(TILE_FORMATS[name].multiply_many.function)
+        functions[f"{name} one"] = compiled(TILE_FORMATS[name].multiply_one.py_func)
+        functions[f"{name} many"] = compiled(TILE_FORMATS[name].multiply_many.py_func)
     print(json.dumps({"lowering": LOWERING, "functions": functions}))
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from cutaway.ops.simd.lowering import LOWERING, LOWERINGS, MACHINE
-from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
+from cutaway.ops.simd.host import MACHINE
+from cutaway.ops.simd.lowering import LOWERING, LOWERINGS
+from cutaway.ops.simd.registers import DEFAULT_FLOAT_ENVIRONMENT
 
 X86_64_V3 = """
     64bit cmov cx8 cx16 fxsr mmx sse sse2 sse3 ssse3 sse4.1 sse4.2 popcnt sahf avx avx2 fma f16c bmi bmi2 lzcnt movbe

@@ -21,8 +21,7 @@ from cutaway.ops.cpu.matmul import LEAST_ROWS
 from cutaway.ops.cpu.memory import HUGE_PAGE, Arena
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.ops.simd.lowering import LOWERING
-from cutaway.ops.simd.matrices import REGISTER_BYTES
-from cutaway.ops.simd.rows import LANES
+from cutaway.ops.simd.registers import LANES, REGISTER_BYTES
 
 STREAM_BYTES: Final = 128 << 20  # several times a last-level cache of 32 MB
 PROBE_SECONDS: Final = 0.3  # for each probe

@@ -15,11 +15,10 @@ from typing import Any
 import cutaway
 from cutaway.hub import cache_root, installed, kernels_dir
 from cutaway.ops.cpu.processors import cgroup_quota, default_threads
-from cutaway.ops.kernel_files import stamp
+from cutaway.ops.kernel_files import CODE, LIBRARIES, stamp
 from cutaway.ops.numerics import NUMERICS_VERSION
-from cutaway.ops.simd.lowering import LOWERING, MACHINE, lacking, processor_features, processor_name
-
-LIBRARIES = ("numba", "llvmlite", "numpy")
+from cutaway.ops.simd.host import MACHINE, processor_features, processor_name
+from cutaway.ops.simd.lowering import LOWERING, lacking
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,9 @@ def is_writable(folder: Path) -> bool:
 def cached_kernels(folder: Path) -> dict[str, int]:
     """The compiled functions in a stamp's folder: ``module.function``, and for how many signatures.
 
-    A file's name is ``module.function-digest.python-signature.nbc``.
+    A file's name is ``module.function-digest.digest-signature.code``.
     """
-    return dict(sorted(Counter(path.name.partition("-")[0] for path in folder.glob("[!.]*.nbc")).items()))
+    return dict(sorted(Counter(path.name.partition("-")[0] for path in folder.glob(f"[!.]*.{CODE}")).items()))
 
 
 def available_memory(meminfo: str) -> int | None:

@@ -157,7 +157,9 @@ class CompileProgress:
 @contextmanager
 def first_use(console: Console) -> Iterator[tuple[FetchProgress, CompileProgress]]:
     """Shows what a model's first use takes, fetching and compiling; no line of it is left, however the block ends."""
-    from cutaway.engine.compile import compilations  # here: the other commands shall not wait for the compiler to load
+    from cutaway.ops.kernel_cache import (
+        compilations,
+    )  # here: the other commands shall not wait for the compiler to load
 
     with FetchProgress(console) as fetching:
         compiling = CompileProgress(console, fetching)

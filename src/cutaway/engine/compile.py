@@ -1,7 +1,6 @@
 """Compile before the model is there: the forward and what every model needs, while its file is still being fetched.
 
-In: nothing but the types that a step's arguments have. Out: compiled code in the cache; a listener hears of each
-kernel.
+In: nothing but the types that a step's arguments have. Out: compiled code in the cache.
 """
 
 import gc
@@ -13,8 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
-from numba import typeof
-from numba.core import event
 
 from cutaway import ops
 from cutaway.hub.pip_process import leave_with_parent
@@ -27,12 +24,13 @@ from cutaway.model.config import ModelConfig
 from cutaway.model.forward import forward_compiled, rebind
 from cutaway.model.positions import Rope
 from cutaway.model.shapes import Limits, dimensions
+from cutaway.ops.arguments import make_argument
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
-from cutaway.ops.kernel_cache import compile_all, is_kept
+from cutaway.ops.kernel_cache import Kernel, compile_all
 from cutaway.ops.kernel_files import cache_is_shared
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
@@ -46,25 +44,6 @@ SECOND_PROCESS: Final = (
     "import runpy, sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "runpy.run_module('cutaway.engine.compile', run_name='__main__')"
 )
-
-
-class _Listener(event.Listener):
-    def __init__(self, heard: Callable[[str], None]) -> None:
-        self._heard = heard
-
-    def on_start(self, event: Any) -> None:
-        dispatcher = event.data.get("dispatcher")
-        self._heard(getattr(dispatcher, "__name__", "kernel"))
-
-    def on_end(self, event: Any) -> None:
-        """Numba asks for both."""
-
-
-@contextmanager
-def compilations(heard: Callable[[str], None]) -> Iterator[None]:
-    """``heard(name)`` for each function that is compiled, not loaded from the cache, while the block runs."""
-    with event.install_listener("numba:compile", _Listener(heard)):
-        yield
 
 
 def step_arguments() -> tuple[Any, ...]:
@@ -105,25 +84,23 @@ def step_arguments() -> tuple[Any, ...]:
     return Team(0, 1, 0, 0), model, batch, kv, workspace
 
 
-def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Numba's types of the arguments."""
-    return tuple(typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
-
-
-def operation_signatures() -> dict[str, set[tuple[Any, ...]]]:
-    """The types with which the forward calls each of its operations, from a run that calls none of them."""
-    signatures: dict[str, set[tuple[Any, ...]]] = {}
+def operations() -> list[tuple[Any, tuple[Any, ...]]]:
+    """The forward's operations, from a run that calls none of them, each with arguments as the forward calls it with:
+    the one that takes longest first.
+    """
+    calls: dict[tuple[str, tuple[str, ...]], tuple[Any, ...]] = {}
 
     def recorder(name: str) -> Callable[..., None]:
         def record(*arguments: Any) -> None:
-            signatures.setdefault(name, set()).add(_types(arguments))
+            calls.setdefault((name, tuple(make_argument(each).type for each in arguments)), arguments)
 
         return record
 
     names = set(forward_module.forward.__code__.co_names) & set(ops.cpu.__all__)
     ignore = {"tap": lambda *arguments: None}
     rebind({name: recorder(name) for name in names} | ignore)(*step_arguments())
-    return signatures
+    found = sorted(calls.items(), key=lambda call: call[0][0] != LARGEST)
+    return [(getattr(ops.cpu, name), arguments) for (name, _), arguments in found]
 
 
 def compile_for_any_model(kv_dtype: str = "f16") -> None:
@@ -131,11 +108,12 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
 
     Numba compiles one function at a time in a process. So on first use a second process compiles into the same cache:
     it takes the sampler and the kernels called by address, then operations, the last of the list first; this one takes
-    operations, the first of the list first, until all are there, and then the forward, which is made of them.
+    operations, the first of the list first, until all are there, then the forward, which is made of them, and then what
+    is left of the kernels, the last first.
     """
     forward: Any = forward_compiled
-    step = _types(step_arguments())
-    if sys.executable and cache_is_shared() and not is_kept(forward, step):
+    step = step_arguments()
+    if sys.executable and cache_is_shared() and not forward.is_kept(*step):
         with subprocess.Popen(
             [sys.executable, "-c", SECOND_PROCESS],
             stdin=subprocess.PIPE,  # nobody writes to it: its end tells the second process that this one has died
@@ -143,29 +121,47 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
             stderr=subprocess.DEVNULL,
         ) as second:
             try:
-                _compile_missing(operations())
-                forward.compile(step)
+                with _no_collection():
+                    _compile_missing(operations())
+                    forward.prepare(*step)
+                    compile_all(reversed(kernels_ahead()))
                 second.wait()
             except BaseException:
                 second.kill()
                 raise
-    forward.compile(step)
+    forward.prepare(*step)
     compile_all(kv_format(kv_dtype).kernels)
     _sample_nothing()
 
 
-def operations() -> list[tuple[Any, tuple[Any, ...]]]:
-    """The compiled operations, each with the types that the forward calls it with: the one that takes longest first."""
-    found = [(name, types) for name, signatures in operation_signatures().items() for types in signatures]
-    found.sort(key=lambda operation: operation[0] != LARGEST)
-    return [(getattr(ops.cpu, name), types) for name, types in found]
+def kernels_ahead() -> list[Kernel]:
+    """The kernels called by address that every model of those fetched needs."""
+    formats = [kernel for name in FORMATS_AHEAD for kernel in TILE_FORMATS[name].kernels]
+    return [*formats, *kv_format("f16").kernels]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No collection of garbage meanwhile: nearly all that a compiler makes lives until it ends, and to look through it
+    again and again takes a tenth of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _compile_missing(work: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
-    """Compile, in this order, what no process has put into the cache by then."""
-    for function, types in work:
-        if not is_kept(function, types):
-            function.compile(types)
+    """Compile, in this order, the parts that no process has put into the cache by then."""
+    from cutaway.ops.compiler import part, types_of  # here: a process that finds all in the cache has no use for Numba
+
+    for function, arguments in work:
+        types = types_of(arguments)
+        if not part(function).is_kept(types):
+            part(function).result(types)
 
 
 def _sample_nothing() -> None:
@@ -177,7 +173,7 @@ def _sample_nothing() -> None:
 
 def _repack_nothing() -> None:
     """Compile the repacking of weights by using it once."""
-    layout = next(iter(TILE_FORMATS.values()))
+    layout = TILE_FORMATS[FORMATS_AHEAD[0]]
     source = np.zeros((1, layout.block_type.bytes_per_block), np.uint8)
     repack(layout, source, np.zeros((1, layout.block_bytes), np.uint8))
 
@@ -185,9 +181,8 @@ def _repack_nothing() -> None:
 if __name__ == "__main__":
     # The second process of ``compile_for_any_model``.
     threading.Thread(target=leave_with_parent, daemon=True).start()
-    gc.disable()  # it ends soon, and all that it makes lives until then
-    _sample_nothing()
-    _repack_nothing()
-    compile_all(kernel for name in FORMATS_AHEAD for kernel in TILE_FORMATS[name].kernels)
-    compile_all(kv_format("f16").kernels)
-    _compile_missing(reversed(operations()))
+    with _no_collection():
+        _sample_nothing()
+        _repack_nothing()
+        compile_all(kernels_ahead())
+        _compile_missing(reversed(operations()))

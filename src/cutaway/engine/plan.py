@@ -21,7 +21,7 @@ from cutaway.model.shapes import BUFFERS, Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.sampling.row import SamplerScratch
 
-PROMPT_ROWS: Final = 32
+PROMPT_ROWS: Final = 16
 """Rows of logits of a step at least: the logprobs of a prompt are computed from what the answers leave of them."""
 
 RESIDENT: Final = "VmRSS"
@@ -103,10 +103,10 @@ def measure_runtime(path: Path, kv_dtype: str, threads: int) -> int:
 def _measure(path: Path, kv_dtype: str, threads: int) -> tuple[int, int]:
     """How many functions were compiled, and what this process takes then."""
     import cutaway.engine.llm  # noqa: F401  (an engine loads it)
-    from cutaway.engine.compile import compilations, compile_for_any_model
+    from cutaway.engine.compile import compile_for_any_model
     from cutaway.model.config import read_config
     from cutaway.ops.cpu.threads import ThreadTeam
-    from cutaway.ops.kernel_cache import compile_all
+    from cutaway.ops.kernel_cache import compilations, compile_all
     from cutaway.tokenizer.open_tokenizer import open_tokenizer
 
     compiled: list[str] = []

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cutaway.ops.arguments import kept
 from cutaway.ops.cpu.arrays import Activation, AttentionScratch, Bytes, Doubles, Floats, Ints
 
 
+@kept
 class Model(NamedTuple):
     """Weights and sizes. A weight is a record ``ops.cpu.tiles.WEIGHT``, a norm a record ``ops.cpu.norm.NORM``; in the
     reference run, objects with dense numbers.
@@ -47,6 +49,7 @@ class Model(NamedTuple):
     activation: int  # ``ops.cpu.activation.SILU`` or ``GELU``
 
 
+@kept
 class Workspace(NamedTuple):
     """The buffers of a step, allocated once from the shape table; a step uses the first T (or O) rows of each."""
 

@@ -1,127 +1,135 @@
-"""The decorators that compile kernels: Numba's compiler, with a cache of our own on disk (``kernel_files``).
+"""The decorators that make functions compiled ones, and the cache on disk that their code comes from.
 
 In: Python functions. Out: ``jit``, ``root_jit`` and ``inner_jit`` give functions that run without the GIL, ``kernel`` a
-``Kernel`` that is called by its address, and ``inlined`` a helper that becomes part of these.
+``Kernel`` that is called by its address, and ``inlined`` a helper that becomes part of these. Code that is in the cache
+is loaded without the compiler (``ops.compiler``), which is imported when the first piece is missing.
 """
 
+import ctypes
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
-import llvmlite.binding as llvm
-import numba
-from numba.core import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.ccallback import CFunc
-from numba.core.compiler import Compiler, CompilerBase
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import CPUDispatcher
-
-from cutaway.ops.kernel_files import KernelFiles, cache_folder, stamp
+from cutaway.ops import kernel_files
+from cutaway.ops.arguments import Argument, make_argument
+from cutaway.ops.machine_code import MachineCode
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-PARTS_LEVEL: Final = 1  # of LLVM's passes, 0 … 3
+ENTRY: Final = "entry"
+"""The name of the one function of a piece of machine code that is called from outside."""
+_ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
+_RESULTS: Final = {"int": "q", "bool": "?7x", "float32": "f4x", "float64": "d"}
+"""How the word that holds a result of each kind is read."""
+
+_listeners: list[Callable[[str], None]] = []  # the cache's hook: who hears of what is compiled
+_lock = threading.RLock()
 
 
-class _Locator:
-    """Numba's name for what knows where a function's compiled code lies."""
-
-    def __init__(self, function: Callable[..., Any], source: str) -> None:
-        # By its module, not by its file: an installation in another folder has the same code under the same stamp.
-        place = f"{function.__module__}:{function.__qualname__}"
-        self._disambiguator = hashlib.sha256(place.encode()).hexdigest()[:12]
-
-    @classmethod
-    def from_function(cls, function: Callable[..., Any], source: str) -> "_Locator":
-        return cls(function, source)
-
-    def ensure_cache_path(self) -> None:
-        """Nothing to do: ``cache_folder`` made it."""
-
-    def get_cache_path(self) -> str:
-        return str(cache_folder())
-
-    def get_source_stamp(self) -> str:
-        return stamp()
-
-    def get_disambiguator(self) -> str:
-        return self._disambiguator
+@contextmanager
+def compilations(heard: Callable[[str], None]) -> Iterator[None]:
+    """``heard(name)`` for each function that is compiled, not loaded from the cache, while the block runs."""
+    _listeners.append(heard)
+    try:
+        yield
+    finally:
+        _listeners.remove(heard)
 
 
-class _KernelCacheImpl(CompileResultCacheImpl):
-    """Numba's cache of compiled functions, in our folder."""
-
-    _locator_classes: Any = (_Locator,)
-
-
-class _RootCacheImpl(_KernelCacheImpl):
-    """Of functions that no other one is made of. Numba keeps LLVM's code beside the machine's, to link it into callers;
-    without callers, the names that it defines are enough, and a start reads a third less.
-    """
-
-    def reduce(self, data: Any) -> Any:
-        """What is written: as Numba's own, with empty functions in place of the code to be linked."""
-        (name, kind, (machine_code, _)), *others = super().reduce(data)  # type: ignore[no-untyped-call]
-        names = [function.name for function in data.library.get_defined_functions()]
-        stubs = "\n".join(f'define void @"{name}"() {{ ret void }}' for name in names)
-        return ((name, kind, (machine_code, llvm.parse_assembly(stubs).as_bitcode())), *others)
+def tell(name: str) -> None:
+    """Let the listeners hear that a function is about to be compiled."""
+    for heard in list(_listeners):
+        heard(name)
 
 
-class KernelCache(FunctionCache):
-    """Numba's cache of one function, with our folder and our files."""
-
-    _impl_class = _KernelCacheImpl
+class _Source:
+    """A Python function that is compiled, or becomes part of what is compiled."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)  # type: ignore[no-untyped-call]
-        files: Any = KernelFiles(self._cache_path, self._impl.filename_base)
-        self._cache_file = files
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.py_func = function
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What was saved for the signature, or None.
+    @functools.cached_property
+    def place(self) -> str:
+        """What the names of its files in the cache begin with: a name to read, then digests.
 
-        Numba's own first fills its registries and compiles its runtime for the process, which takes 40 MB. Code that is
-        loaded needs neither.
+        By its module, not by its file: an installation in another folder has the same code under the same stamp.
         """
-        return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        function = self.py_func
+        full_name = f"{function.__module__}:{function.__qualname__}"
+        # Kernels close over numbers only, so these say all that is not in the code.
+        bound = [cell.cell_contents for cell in function.__closure__ or ()]
+        code = function.__code__.co_code + repr([each for each in bound if isinstance(each, int | str)]).encode()
+        digests = (hashlib.sha256(text).hexdigest()[:12] for text in (full_name.encode(), code))
+        return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}-{'.'.join(digests)}"
 
 
-class RootCache(KernelCache):
-    """The cache of a root: of a function that no other one is made of."""
+class Part(_Source):
+    """A function that compiled code may call."""
 
-    _impl_class = _RootCacheImpl
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba takes the function for, where a compiled one calls it."""
+        from cutaway.ops.compiler import part
+
+        return part(self)._numba_type_
 
 
-class _PartCompiler(Compiler):
-    """Numba's compiler, with LLVM's passes at level 1: for functions that run as parts of a root, in which they are
-    optimised once more, at Numba's own level.
+class Compiled(Part):
+    """A compiled function. Called from Python, it is compiled, or found in the cache, for the types of its arguments;
+    a compiled function that calls it has it linked in.
     """
 
-    def compile_extra(self, func: Any) -> Any:
-        """Compile. The level is a setting of the process, so it is changed under the lock that Numba compiles under."""
-        config: Any = numba.config
-        with global_compiler_lock:
-            level, config.OPT = config.OPT, type(config.OPT)(PARTS_LEVEL)
-            try:
-                return super().compile_extra(func)  # type: ignore[no-untyped-call]
-            finally:
-                config.OPT = level
+    def __init__(self, function: Callable[..., Any], is_part: bool = True) -> None:
+        super().__init__(function)
+        self.is_part = is_part  # of other compiled functions
+        self._entries: dict[tuple[str, ...], _Entry] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        made = [make_argument(each) for each in arguments]
+        types = tuple([each.type for each in made])
+        entry = self._entries.get(types)
+        if entry is None:
+            entry = self._find(types, made)
+        return entry(b"".join([each.words for each in made]))
+
+    def prepare(self, *arguments: Any) -> None:
+        """Compile, or find in the cache, for the types of these arguments; nothing is called."""
+        made = [make_argument(each) for each in arguments]
+        types = tuple(each.type for each in made)
+        if types not in self._entries:
+            self._find(types, made)
+
+    @property
+    def signatures(self) -> list[tuple[str, ...]]:
+        """The types of arguments for which it is compiled in this process."""
+        return list(self._entries)
+
+    def is_kept(self, *arguments: Any) -> bool:
+        """Whether the cache on disk has the function compiled for arguments of these types."""
+        return kernel_files.path(self.place, tuple(make_argument(each).type for each in arguments)).exists()
+
+    def _find(self, types: tuple[str, ...], made: list[Argument]) -> "_Entry":
+        with _lock:
+            if types not in self._entries:
+                self._entries[types] = _Entry(*_content(self, types, lambda: self._compiled(made)))
+            return self._entries[types]
+
+    def _compiled(self, made: list[Argument]) -> tuple[list[str], bytes]:
+        from cutaway.ops.compiler import compile_entry
+
+        return compile_entry(self, [each.value for each in made])
 
 
-_OPTIONS: Final = {
-    "nopython": True,
-    "error_model": "numpy",
-    "boundscheck": False,
-    "no_cfunc_wrapper": True,  # nobody passes a compiled function as an argument
-    "_nrt": False,  # kernels allocate nothing, so no reference is counted
-}
-
-
-class _InnerDispatcher(CPUDispatcher):
-    """Numba's dispatcher of a function that has no way in from Python."""
+class Inner(Part):
+    """A compiled function that has no way in from Python."""
 
     def __call__(self, *arguments: Any) -> None:
         raise TypeError(
@@ -129,39 +137,98 @@ class _InnerDispatcher(CPUDispatcher):
         )
 
 
+class Inlined(_Source):
+    """A helper whose body becomes part of each function that calls it, before anything is compiled."""
+
+    targetoptions: Final = {"inline": "always"}  # what Numba looks for
+
+    def __call__(self, *arguments: Any) -> Any:
+        """In Python: the function itself, of numbers alone."""
+        return self.py_func(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        from cutaway.ops.compiler import inline
+
+        return inline(self)._numba_type_
+
+
+class Kernel(_Source):
+    """A kernel that is called by its address: ``void kernel(int64, …)``, compiled when the address is first asked for.
+
+    A format or a data type that no loaded model uses costs no compilation, and the forward, which calls by address,
+    is compiled once for all of them.
+    """
+
+    @functools.cached_property
+    def _code(self) -> MachineCode:
+        with _lock:
+            return MachineCode(_content(self, self.types, self._compiled)[1])
+
+    def _compiled(self) -> tuple[list[str], bytes]:
+        from cutaway.ops.compiler import compile_kernel
+
+        return [], compile_kernel(self.py_func)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Of its arguments."""
+        return ("int64",) * len(inspect.signature(self.py_func).parameters)
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled C function; it stays valid as long as this object lives."""
+        return self._code.addresses[ENTRY]
+
+
+class _Entry:
+    """The way into a compiled function: called with its arguments' words, it returns what the function does."""
+
+    def __init__(self, kinds: list[str], object_file: bytes) -> None:
+        self._code = MachineCode(object_file)
+        self._call = _ENTRY_TYPE(self._code.addresses[ENTRY])
+        self._results = struct.Struct("<" + "".join(_RESULTS[kind] for kind in kinds))
+        self._room = ctypes.c_int64 * len(kinds)
+
+    def __call__(self, words: bytes) -> Any:
+        room = self._room()
+        if status := self._call(words, room):
+            raise RuntimeError(f"compiled code ended with status {status}: a fault of Cutaway. Please report it.")
+        found = self._results.unpack(room)
+        return found if len(found) > 1 else found[0] if found else None
+
+
+def _content(
+    source: _Source, types: tuple[str, ...], compiled: Callable[[], tuple[list[str], bytes]]
+) -> tuple[list[str], bytes]:
+    """What the cache has for the function, or what the compiler makes of it: the kinds of results, an object file."""
+    path = kernel_files.path(source.place, types)
+    content = kernel_files.load(path)
+    if content is None:
+        kinds, object_file = compiled()
+        content = json.dumps(kinds).encode() + b"\n" + object_file
+        kernel_files.save(path, content)
+    header, _, object_file = content.partition(b"\n")
+    return json.loads(header), object_file
+
+
 def jit(function: _Function) -> _Function:
     """Decorator: a function that compiled code calls, and Python, too: an operation, a step of the sampler. It is
     compiled when it is first called with arguments of new types, and runs without the GIL.
     """
-    return _dispatcher(CPUDispatcher, KernelCache(function), _PartCompiler, function, no_cpython_wrapper=False)
+    return cast(_Function, Compiled(function))
 
 
 def root_jit(function: _Function) -> _Function:
     """Decorator: a function that Python alone calls, and that no other is made of: the forward, the sampler. With all
     that it calls it becomes one piece of code. Otherwise as ``jit``.
     """
-    return _dispatcher(CPUDispatcher, RootCache(function), Compiler, function, no_cpython_wrapper=False)
+    return cast(_Function, Compiled(function, is_part=False))
 
 
 def inner_jit(function: _Function) -> _Function:
-    """Decorator: a function that compiled code alone calls. Without a way in from Python it is compiled faster; called
-    from Python it raises TypeError.
-    """
-    return _dispatcher(_InnerDispatcher, KernelCache(function), _PartCompiler, function, no_cpython_wrapper=True)
-
-
-def _dispatcher(
-    kind: type[CPUDispatcher],
-    cache: KernelCache,
-    compiler: type[CompilerBase],
-    function: _Function,
-    no_cpython_wrapper: bool,
-) -> _Function:
-    """What ``numba.njit(cache=True)`` does, with a dispatcher, a cache and a compiler of ours."""
-    options = {**_OPTIONS, "nogil": True, "no_cpython_wrapper": no_cpython_wrapper}
-    dispatcher: Any = kind(function, {}, options, pipeline_class=compiler)
-    dispatcher._cache = cache
-    return cast(_Function, dispatcher)
+    """Decorator: a function that compiled code alone calls; called from Python it raises TypeError."""
+    return cast(_Function, Inner(function))
 
 
 def inlined(function: _Function) -> _Function:
@@ -170,41 +237,7 @@ def inlined(function: _Function) -> _Function:
     For helpers that take or give vectors, which would go through memory between compiled functions, and for those that
     compute addresses (``simd.rows.load_at`` says why).
     """
-    return cast(_Function, numba.njit(inline="always")(function))
-
-
-def is_kept(function: Callable[..., Any], signature: tuple[Any, ...]) -> bool:
-    """Whether the cache on disk has the function compiled for arguments of these Numba types."""
-    dispatcher: Any = function
-    cache = dispatcher._cache
-    key = cache._index_key(signature, dispatcher.targetctx.codegen())
-    return bool(cache._cache_file.path(key).exists())
-
-
-class Kernel:
-    """A kernel that is called by its address: ``void kernel(int64, …)``, compiled when the address is first asked for.
-
-    A format or a data type that no loaded model uses costs no compilation, and the forward, which calls by address,
-    is compiled once for all of them.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self.function = function
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
-
-    @functools.cached_property
-    def _compiled(self) -> Any:
-        count = len(inspect.signature(self.function).parameters)
-        compiled: Any = CFunc(self.function, ((types.int64,) * count, types.void), {}, dict(_OPTIONS))
-        compiled._cache = RootCache(self.function)
-        compiled.compile()
-        return compiled
-
-    @property
-    def address(self) -> int:
-        """The address of the compiled C function; it stays valid as long as this object lives."""
-        return int(self._compiled.address)
+    return cast(_Function, Inlined(function))
 
 
 def kernel(function: Callable[..., None]) -> Kernel:

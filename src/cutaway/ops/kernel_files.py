@@ -1,8 +1,8 @@
 """Where compiled kernels lie on disk: a folder whose name is a stamp over all that the code depends on, one file a
 signature.
 
-In: a key and what was compiled for it. Out: the same, in this process or another one. A file is written under another
-name and then renamed, so that several processes may compile at once.
+In: a function's name, its arguments' types, and what was compiled for them. Out: the same, in this process or another
+one. A file is written under another name and then renamed, so that several processes may compile at once.
 """
 
 import atexit
@@ -10,8 +10,8 @@ import contextlib
 import errno
 import functools
 import hashlib
+import importlib.util
 import os
-import pickle
 import re
 import shutil
 import sys
@@ -19,18 +19,22 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Final
-
-import llvmlite
-import numba
-import numpy
-from numba.core import serialize
+from typing import Final
 
 from cutaway.hub.paths import kernels_dir
-from cutaway.ops.simd.lowering import LOWERING, processor_features, processor_name
+from cutaway.ops.simd.host import processor_features, processor_name
+from cutaway.ops.simd.lowering import LOWERING
 
 COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
 """The package's sources that end up in compiled code."""
+
+LIBRARIES: Final = ("numba", "llvmlite", "numpy")
+SETTINGS: Final = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_SLP_VECTORIZE")
+"""Variables of the environment that Numba compiles by."""
+
+CODE: Final = "code"
+PART: Final = "part"
+"""Ends of file names: machine code, and what the compiler keeps for itself of functions that are parts of others."""
 
 STAMP_DIGITS: Final = 20
 STALE_AFTER_DAYS: Final = 30
@@ -44,11 +48,17 @@ def stamp() -> str:
     for pattern in COMPILED_SOURCES:
         for source in sorted(package.glob(pattern)):
             digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
-    versions = (sys.version, numba.__version__, llvmlite.__version__, numpy.__version__)
-    config: Any = numba.config
-    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE)
+    versions = (sys.version, *map(_version, LIBRARIES))
+    settings = tuple(os.environ.get(name) for name in SETTINGS)
     digest.update(repr((versions, settings, LOWERING, processor_name(), sorted(processor_features()))).encode())
     return digest.hexdigest()[:STAMP_DIGITS]
+
+
+def _version(library: str) -> bytes:
+    """The source that names an installed library's version, read without importing it."""
+    found = importlib.util.find_spec(library)
+    folder = Path(found.origin).parent if found and found.origin else Path()
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*version.py")))
 
 
 @functools.cache
@@ -87,8 +97,9 @@ def _remove_stale(kernels: Path) -> None:
         for folder in kernels.iterdir():
             ours = re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink()
             if ours and time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
-                for kernel_file in folder.glob("*.nbc"):
-                    kernel_file.unlink()
+                for end in (CODE, PART):
+                    for kernel_file in folder.glob(f"*.{end}"):
+                        kernel_file.unlink()
                 folder.rmdir()
 
 
@@ -97,36 +108,30 @@ def cache_is_shared() -> bool:
     return cache_folder().parent == kernels_dir()
 
 
-class KernelFiles:
-    """One file for each signature: a SHA-256, then what it is the digest of.
+def path(place: str, types: tuple[str, ...], end: str = CODE) -> Path:
+    """Where a function's code for arguments of these types lies, if it does. ``place`` begins its name."""
+    return cache_folder() / f"{place}-{hashlib.sha256(repr(types).encode()).hexdigest()[:24]}.{end}"
 
-    Numba's own index file can mix up two signatures when two processes write at once; a damaged file would run.
+
+def load(file: Path) -> bytes | None:
+    """What was saved there, or None: a missing or damaged file is compiled anew and replaced.
+
+    A file begins with the SHA-256 of the rest: a damaged one would run.
     """
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    digest, data = content[:32], content[32:]
+    return data if hashlib.sha256(data).digest() == digest else None
 
-    def __init__(self, folder: str, base: str) -> None:
-        self._folder, self._base = Path(folder), base
 
-    def path(self, key: Any) -> Path:
-        """Where the code for this key lies, if it does."""
-        return self._folder / f"{self._base}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
-
-    def load(self, key: Any) -> Any:
-        """What was saved under the key, or None: a missing or damaged file is compiled anew and replaced."""
-        try:
-            content = self.path(key).read_bytes()
-        except OSError:
-            return None
-        digest, data = content[:32], content[32:]
-        return pickle.loads(data) if hashlib.sha256(data).digest() == digest else None
-
-    def save(self, key: Any, data: Any) -> None:
-        """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
-        path = self.path(key)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        serialized: bytes = serialize.dumps(data)  # type: ignore[no-untyped-call]
-        try:
-            temporary.write_bytes(hashlib.sha256(serialized).digest() + serialized)
-            temporary.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+def save(file: Path, data: bytes) -> None:
+    """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(hashlib.sha256(data).digest() + data)
+        temporary.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

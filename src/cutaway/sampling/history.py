@@ -7,11 +7,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from cutaway.ops.arguments import kept
 from cutaway.ops.cpu.arrays import Ints
 
 NO_IDS: Final = np.zeros(0, np.int32)
 
 
+@kept
 class History(NamedTuple):
     """The sequence so far. The border between prompt and output is the request's, whatever is computed again."""
 

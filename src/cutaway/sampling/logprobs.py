@@ -10,7 +10,7 @@ from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import log
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
-from cutaway.ops.simd.rows import LANES
+from cutaway.ops.simd.registers import LANES
 from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, temperature
 from cutaway.sampling.steps import exponentials, top_k
 

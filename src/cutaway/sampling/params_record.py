@@ -8,13 +8,16 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int32]  # as in ops.cpu.arrays, which would load the compiler
+from cutaway.ops.arguments import kept
+
+Ints: TypeAlias = npt.NDArray[np.int32]  # as in ops.cpu.arrays, which would load all operations
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 MOST_TOP_K: Final = 2**31 - 1  # ids are int32: more tokens there never are
 SMALLEST_NORMAL: Final = float(np.finfo(np.float32).tiny)
 
 
+@kept
 class ParamsRecord(NamedTuple):
     """The parameters of the declared steps. Ids have no duplicates; those of a vocabulary of V are below V."""
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from cutaway.ops.arguments import kept
 from cutaway.ops.cpu.arrays import Doubles, Floats, Ints
 from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
@@ -29,7 +30,7 @@ from cutaway.ops.simd import (
     sub,
     zeros_int,
 )
-from cutaway.ops.simd.rows import LANES
+from cutaway.ops.simd.registers import LANES
 from cutaway.sampling.params import MOST_LOGPROBS
 from cutaway.sampling.philox import BLOCK
 
@@ -41,6 +42,7 @@ BUCKETS: Final = 2048
 FARTHEST: Final = np.finfo(np.float32).max
 
 
+@kept
 class SamplerScratch(NamedTuple):
     """Room for sampling one row of V logits at a time. Vp is V rounded up to whole blocks of 64 ids."""
 

@@ -33,7 +33,7 @@ from cutaway.ops.simd import (
     sub,
     zeros,
 )
-from cutaway.ops.simd.rows import LANES
+from cutaway.ops.simd.registers import LANES
 from cutaway.sampling.row import INFINITY_BITS
 
 SUM_BLOCK: Final = 1024

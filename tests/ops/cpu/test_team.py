@@ -13,7 +13,7 @@ import pytest
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.cpu.team import Team, barrier, share, take
 from cutaway.ops.cpu.threads import MOST_THREADS, ThreadTeam, _set_float_environment, float_environment
-from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
+from cutaway.ops.simd.registers import DEFAULT_FLOAT_ENVIRONMENT
 from support.machines import CONTROL_BITS, FLUSH_TO_ZERO
 from support.patience import SECONDS
 from support.teams import team_of

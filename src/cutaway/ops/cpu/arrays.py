@@ -5,6 +5,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.ops.arguments import kept
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int32]
@@ -30,6 +32,7 @@ class Activation(NamedTuple):
     scaled_sum: Floats  # [A, K/32, 16] float32, scale · Σ q
 
 
+@kept
 class Batch(NamedTuple):
     """The work of one step: T tokens of R sequences, flat and ragged. Prompt chunks and single tokens mix.
 

@@ -20,7 +20,6 @@ A work item is a run of queries × the query heads that share a KV head: its row
 from typing import Final
 
 import numpy as np
-from numba.extending import register_jitable
 
 from cutaway.ops.cpu.arrays import AttentionScratch, Batch, Floats
 from cutaway.ops.cpu.kv_tiles import MOST_QUERIES, QUERY_BLOCK, SUBTILE, KVCache
@@ -28,9 +27,10 @@ from cutaway.ops.cpu.kv_write import subtile_index
 from cutaway.ops.cpu.math import exp
 from cutaway.ops.cpu.softcap import soft_capped
 from cutaway.ops.cpu.team import Team, barrier, take
-from cutaway.ops.kernel_cache import inner_jit, jit
+from cutaway.ops.kernel_cache import inlined, inner_jit, jit
 from cutaway.ops.simd import (
     add,
+    call_kernel,
     div,
     fma,
     keep_lanes,
@@ -47,7 +47,6 @@ from cutaway.ops.simd import (
     sub,
     zeros,
 )
-from cutaway.ops.simd.processor import call_kernel
 
 TILE: Final = 64  # positions
 SUBTILES: Final = TILE // SUBTILE
@@ -61,7 +60,7 @@ _NO_WINDOW: Final = 1 << 30  # a window of more positions than there are
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
-@register_jitable
+@inlined
 def padded_rows(rows: int) -> int:
     """Rows of an item as the kernels want them: one, or a multiple of QUERY_BLOCK."""
     return rows if rows == 1 else -(-rows // QUERY_BLOCK) * QUERY_BLOCK

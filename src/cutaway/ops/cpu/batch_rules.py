@@ -7,7 +7,7 @@ from typing import Final
 
 from cutaway.ops.cpu.arrays import Batch, Ints
 from cutaway.ops.cpu.attention import RUN_LENGTH
-from cutaway.ops.kernel_cache import inner_jit, jit
+from cutaway.ops.kernel_cache import inner_jit, root_jit
 
 NO_RULE: Final = -1
 STEP_SIZE, ROW_COUNTS, OUTPUT_COUNT, OUTPUT_ROWS, IDS, POSITIONS, SEQUENCES = 0, 1, 2, 3, 4, 5, 6
@@ -15,7 +15,7 @@ RUN_LENGTHS, COVERAGE, PAGES, CONSECUTIVE = 7, 8, 9, 10
 """The rules, in the order in which they are looked at; ``model.batch.check_batch`` says what each is."""
 
 
-@jit
+@root_jit
 def broken_rule(
     batch: Batch, max_tokens: int, max_outputs: int, context: int, vocab_size: int, num_pages: int, page_length: int
 ) -> int:

@@ -17,7 +17,7 @@ from cutaway.ops.cpu.embedding import embed
 from cutaway.ops.cpu.tap import clock_tap
 from cutaway.ops.cpu.team import Team, barrier
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd.processor import cycles
+from cutaway.ops.simd import cycles
 
 Clocks: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 

@@ -11,7 +11,7 @@ from cutaway.ops.cpu.arrays import Floats, Ints
 from cutaway.ops.cpu.team import Team, barrier, share
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd.processor import call_kernel
+from cutaway.ops.simd import call_kernel
 
 
 @jit

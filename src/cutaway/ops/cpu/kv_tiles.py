@@ -13,6 +13,7 @@ so both directions of attention run along the lanes.
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cutaway.ops.arguments import kept
 from cutaway.ops.kernel_cache import Kernel, kernel
 from cutaway.ops.simd import (
     fma,
@@ -36,6 +37,7 @@ registers hold.
 """
 
 
+@kept
 class KVCache(NamedTuple):
     """The KV cache as compiled code sees it: addresses, strides in bytes, kernels."""
 

@@ -7,7 +7,7 @@ from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.kv_tiles import SUBTILE, KVCache
 from cutaway.ops.cpu.team import Team, barrier, share
 from cutaway.ops.kernel_cache import inner_jit, jit
-from cutaway.ops.simd.processor import call_kernel
+from cutaway.ops.simd import call_kernel
 
 
 @inner_jit

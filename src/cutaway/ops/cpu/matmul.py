@@ -12,7 +12,7 @@ from cutaway.ops.cpu.team import Team, barrier, take
 from cutaway.ops.cpu.tiles.layout import ROW_BLOCK, TILE_ROWS
 from cutaway.ops.cpu.tiles.panel import PANEL_BLOCK, PANEL_ROWS, PANELS
 from cutaway.ops.kernel_cache import inner_jit, jit
-from cutaway.ops.simd.processor import call_kernel
+from cutaway.ops.simd import call_kernel
 
 ROWS_IN_CACHE: Final = 64
 """Rows of activations that are multiplied with a group of tiles before the next ones: 64 rows of 1,536 bytes stay in

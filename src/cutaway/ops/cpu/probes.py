@@ -13,7 +13,9 @@ from cutaway.ops.cpu.team import Team, barrier
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import (
     add_int,
+    atomic_load,
     close_matrices,
+    cycles,
     dot_u7,
     fma,
     load_int,
@@ -29,8 +31,7 @@ from cutaway.ops.simd import (
     zeros_int,
 )
 from cutaway.ops.simd.lowering import VECTORS
-from cutaway.ops.simd.matrices import REGISTER_BYTES, ROW_BYTES
-from cutaway.ops.simd.processor import atomic_load, cycles
+from cutaway.ops.simd.registers import REGISTER_BYTES, ROW_BYTES
 
 Words: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 

@@ -2,36 +2,11 @@
 
 In: the operation's name, its layer (-1 outside the layers) and the array it wrote. Out: nothing. In the closed run a
 tap does nothing and costs nothing; the open run puts a Python function in its place; the timed run puts ``clock_tap``
-there. Both are intrinsics, since a compiled function would be compiled anew for each kind of array that it is shown.
+there, which appends the time-stamp counter to the member's clock.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from cutaway.ops.simd import clock_tap, no_tap
 
-from llvmlite import ir
-from numba.core import types
+tap = no_tap
 
-from cutaway.ops.simd.rows import I64, call_llvm, intrinsic, load_at, store_at
-
-
-@intrinsic
-def tap(typing_context: Any, team: Any, name: Any, layer: Any, array: Any) -> Any:
-    """The closed run's tap: nothing."""
-    return types.none(team, name, layer, array), lambda context, builder, signature, values: context.get_dummy_value()
-
-
-@intrinsic
-def clock_tap(typing_context: Any, team: Any, name: Any, layer: Any, array: Any) -> Any:
-    """The timed run's tap: append the time-stamp counter to this member's clock, int64 words: how many, then the
-    stamps.
-    """
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        clock = builder.extract_value(values[0], team.fields.index("clock"))
-        count = builder.add(load_at(builder, clock, I64, 8), ir.Constant(I64, 1))
-        stamp = call_llvm(builder, "llvm.readcyclecounter", I64)
-        store_at(builder, stamp, builder.add(clock, builder.mul(count, ir.Constant(I64, 8))), 8)
-        store_at(builder, count, clock, 8)
-        return context.get_dummy_value()
-
-    return types.none(team, name, layer, array), codegen
+__all__ = ["clock_tap", "tap"]

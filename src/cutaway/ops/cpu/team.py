@@ -9,10 +9,10 @@ of its own: arrivals, generation, then a work counter for each member.
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba.core import types
 
+from cutaway.ops.arguments import kept
 from cutaway.ops.kernel_cache import inner_jit
-from cutaway.ops.simd.processor import atomic_add, atomic_load, atomic_store, pause
+from cutaway.ops.simd import atomic_add, atomic_load, atomic_store, pause, yield_core
 
 CACHE_LINE: Final = 64
 ARRIVALS, GENERATION, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE  # byte offsets in the shared block
@@ -21,9 +21,8 @@ SPINS: Final = 100
 a decode step 12 to 60 ms, 100 makes it 6; on a quiet machine there is no difference (``benchmarks/team.py``).
 """
 
-sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
-
+@kept
 class Team(NamedTuple):
     """One member's view of the team."""
 
@@ -58,7 +57,7 @@ def barrier(team: Team) -> None:
         while atomic_load(team.shared + GENERATION) == generation:
             spins += 1
             if spins > SPINS:
-                sched_yield()
+                yield_core()
             else:
                 pause()
 

@@ -18,8 +18,8 @@ import numpy as np
 from cutaway.errors import InvalidRequestError
 from cutaway.ops.cpu.team import Team, shared_block
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd.processor import DEFAULT_FLOAT_ENVIRONMENT
-from cutaway.ops.simd.processor import set_float_environment as _set
+from cutaway.ops.simd import set_float_environment as _set
+from cutaway.ops.simd.registers import DEFAULT_FLOAT_ENVIRONMENT
 
 MOST_THREADS = 256
 PENDING: Final = "pending"  # the outcome of a member that is at work
@@ -62,6 +62,7 @@ class ThreadTeam:
         check_threads(size)
         self.size = size
         self._shared = shared_block(size)
+        self._members = [Team(rank, size, int(self._shared.ctypes.data), 0) for rank in range(size)]
         self._lock = threading.Lock()  # one step at a time, whoever calls
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         for rank in range(1, size):
@@ -87,11 +88,9 @@ class ThreadTeam:
 
     def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
         """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
-        shared = int(self._shared.ctypes.data)
-        return [
-            Team(rank, self.size, shared, 0 if clocks is None else int(clocks[rank].ctypes.data))
-            for rank in range(self.size)
-        ]
+        if clocks is None:
+            return self._members
+        return [member._replace(clock=int(clocks[member.rank].ctypes.data)) for member in self._members]
 
     def run(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from cutaway.ops.simd.registers import LANES
 from cutaway.ops.simd.rows import (
     BYTES,
     FLOATS,
@@ -18,7 +19,6 @@ from cutaway.ops.simd.rows import (
     I32,
     I64,
     INTS,
-    LANES,
     VECTOR_I32,
     VECTOR_U8,
     Rows,

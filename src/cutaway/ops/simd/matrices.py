@@ -13,16 +13,14 @@ operand of a product C += A · B, of bytes to int32, a register can be is fixed:
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
+from cutaway.ops.simd.registers import MATRIX_ROWS, ROW_BYTES
 from cutaway.ops.simd.rows import I8, Address, call_llvm, intrinsic
 
-ROWS: Final = 16  # of registers A and C
-ROW_BYTES: Final = 64  # of a row of registers B and C, and at most of A
-REGISTER_BYTES: Final = ROWS * ROW_BYTES
 _PALETTE = 1  # the only one there is
 _DEPTHS = (16, 32, 64)  # a block's halves, a block of 32, all that a register holds
 
@@ -30,7 +28,7 @@ _DEPTHS = (16, 32, 64)  # a block's halves, a block of 32, all that a register h
 def _shapes(depth: int) -> bytes:
     """The 64 bytes of a configuration: palette, then bytes a row (16 bits each) and rows (8 bits each)."""
     row_bytes = [ROW_BYTES] * 4 + [depth] * 2 + [ROW_BYTES] * 2
-    rows = [ROWS] * 6 + [depth // 4] * 2
+    rows = [MATRIX_ROWS] * 6 + [depth // 4] * 2
     words = b"".join(each.to_bytes(2, "little") for each in row_bytes)
     return (bytes([_PALETTE]).ljust(16, b"\0") + words).ljust(48, b"\0") + bytes(rows).ljust(16, b"\0")
 

@@ -9,6 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from cutaway.ops.simd.registers import LANES
 from cutaway.ops.simd.rows import (
     BYTES,
     F16,
@@ -19,7 +20,6 @@ from cutaway.ops.simd.rows import (
     I32,
     I64,
     INTS,
-    LANES,
     VECTOR_F32,
     VECTOR_I32,
     VECTOR_U8,

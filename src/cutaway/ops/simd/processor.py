@@ -10,7 +10,7 @@ from typing import Any, Final
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from cutaway.ops.simd.lowering import MACHINE
+from cutaway.ops.simd.host import MACHINE
 from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm, intrinsic
 
 
@@ -64,15 +64,20 @@ def pause(typing_context: Any) -> Any:
 
 
 @intrinsic
+def yield_core(typing_context: Any) -> Any:
+    """Offer the core to other threads (sched_yield, POSIX)."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        call_llvm(builder, "sched_yield", I32)
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@intrinsic
 def cycles(typing_context: Any) -> Any:
     """The time-stamp counter (x86) or the timer's count (aarch64): a constant rate on processors above the floor."""
     return types.int64(), lambda context, b, signature, values: call_llvm(b, "llvm.readcyclecounter", I64)
-
-
-DEFAULT_FLOAT_ENVIRONMENT: Final = {"x86_64": 0x1F80, "aarch64": 0}[MACHINE]
-"""Round to nearest even, denormals kept, all exceptions masked: the environment in which the contract of same bits
-holds.
-"""
 
 
 def _exchange_mxcsr(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:

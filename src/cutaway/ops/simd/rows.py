@@ -11,10 +11,10 @@ from numba import extending
 from numba.core import cgutils, types
 from numba.extending import models, register_model
 
+from cutaway.ops.simd.registers import LANES
+
 intrinsic: Any = extending.intrinsic
 """Numba's decorator without its types: a word is called with the operands alone, not with the typing context."""
-
-LANES = 16
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()

@@ -19,6 +19,7 @@ import numpy as np
 from cutaway.formats.blocks import BlockType
 from cutaway.ops.kernel_cache import Kernel, inlined, root_jit
 from cutaway.ops.simd import (
+    call_kernel,
     load_uint8_scalar,
     load_uint32_scalar,
     prefetch,
@@ -26,7 +27,6 @@ from cutaway.ops.simd import (
     store_uint32_scalar,
 )
 from cutaway.ops.simd.lowering import LOWERING, VECTORS
-from cutaway.ops.simd.processor import call_kernel
 
 TILE_ROWS: Final = 16
 ROW_BLOCK: Final = {"avx512": 8, "avx2": 2, "neon": 2, "neon_i8mm": 2}[VECTORS]

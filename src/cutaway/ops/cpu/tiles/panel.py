@@ -43,10 +43,10 @@ from cutaway.ops.simd import (
     to_float,
     zeros,
 )
-from cutaway.ops.simd.matrices import REGISTER_BYTES, ROW_BYTES, ROWS
+from cutaway.ops.simd.registers import MATRIX_ROWS, REGISTER_BYTES, ROW_BYTES
 
 PART: Final = 8  # rows of a register that are scaled at once
-PANEL_ROWS: Final = 2 * ROWS  # rows of activations that are multiplied at once
+PANEL_ROWS: Final = 2 * MATRIX_ROWS  # rows of activations that are multiplied at once
 STEPS: Final = 4  # steps whose products wait to be scaled: 16 KB, which stay in L1
 PANEL_SCALES: Final = 32 * TILE_ROWS  # offset in a step of 32 columns
 PANEL_MINIMA: Final = PANEL_SCALES + 4 * TILE_ROWS
@@ -73,7 +73,7 @@ def room_bytes(columns: int) -> int:
 def _load_step(panel: int, second: int, q: int, q_stride: int) -> None:
     """The operands of one step: 32 rows of activations at ``q``, and the step's columns in both panels."""
     load_matrix(4, q, q_stride)
-    load_matrix(5, q + ROWS * q_stride, q_stride)
+    load_matrix(5, q + MATRIX_ROWS * q_stride, q_stride)
     load_matrix(6, panel, ROW_BYTES)
     load_matrix(7, second, ROW_BYTES)
 
@@ -175,7 +175,9 @@ def _multiply(depth: int, has_minima: bool) -> Kernel:
         for first in range(0, rows, PANEL_ROWS):
             for register in range(4):
                 store_rows(
-                    totals + register * REGISTER_BYTES, ROW_BYTES, add(zeros(ROWS), load(bias + register % 2 * 64))
+                    totals + register * REGISTER_BYTES,
+                    ROW_BYTES,
+                    add(zeros(MATRIX_ROWS), load(bias + register % 2 * 64)),
                 )
             for row in range(first, min(rows, first + PANEL_ROWS)):
                 prefetch(out + row * out_stride)
@@ -185,8 +187,8 @@ def _multiply(depth: int, has_minima: bool) -> Kernel:
                 panel = room + PANELS + start * step
                 second = panel + num_blocks * PANEL_BLOCK
                 _multiply_steps(panel, second, step, depth, count, q + start * depth, q_stride, room)
-                for part in range(4 * ROWS // PART):
-                    register, row = part * PART // ROWS, part * PART % ROWS
+                for part in range(4 * MATRIX_ROWS // PART):
+                    register, row = part * PART // MATRIX_ROWS, part * PART % MATRIX_ROWS
                     scales = register // 2 * group_bytes + group + row * SCALE_STRIDE
                     _scale_steps(
                         second if register % 2 else panel,
@@ -201,7 +203,7 @@ def _multiply(depth: int, has_minima: bool) -> Kernel:
                     )
             for row in range(min(PANEL_ROWS, rows - first)):
                 source, target = (
-                    totals + row // ROWS * 2 * REGISTER_BYTES + row % ROWS * ROW_BYTES,
+                    totals + row // MATRIX_ROWS * 2 * REGISTER_BYTES + row % MATRIX_ROWS * ROW_BYTES,
                     out + (first + row) * out_stride,
                 )
                 store(target, load(source))

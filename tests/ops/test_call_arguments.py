@@ -1,0 +1,200 @@
+"""What is passed to compiled code: told apart as Numba tells it apart, and found by the compiled function as it was."""
+
+import struct
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.ops.arguments import Argument, kept, make_argument
+from cutaway.ops.kernel_cache import Compiled, jit, root_jit
+
+RECORD = np.dtype([("address", np.int64), ("scale", np.float32), ("kind", np.int32)])
+ALIGNED = np.dtype([("small", np.int8), ("large", np.float64)], align=True)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Couple(NamedTuple):
+    left: Any
+    right: Any
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+VALUES: list[Any] = [
+    7,
+    -(2**63),
+    7.0,
+    np.float64(7),
+    True,
+    np.True_,
+    np.float32(7),
+    np.int32(-7),
+    np.int64(7),
+    np.uint8(7),
+    np.zeros(3, np.float32),
+    np.zeros(0, np.float32),
+    np.zeros((3, 1), np.float32),
+    np.zeros((2, 3, 5), np.float32),
+    np.zeros((2, 3), np.float32, order="F"),
+    np.zeros((4, 6), np.float32)[::2, ::3],
+    np.zeros(3, np.float64),
+    np.zeros(3, np.float16),
+    np.zeros(3, np.int8),
+    np.zeros(3, bool),
+    read_only(np.zeros(3, np.float32)),
+    np.zeros(3, RECORD),
+    np.zeros(3, ALIGNED),
+    np.zeros((), RECORD)[()],
+    np.zeros((), ALIGNED)[()],
+    np.frombuffer(bytearray(13), np.uint8)[1:].view(np.int32),
+    (1, 2),
+    (1, 2, 3),
+    (1, 2.0),
+    ((1, 2), np.zeros(3, np.int32)),
+    Pair(1, 2),
+    Pair(1, 2.0),
+    Couple(1, 2),
+    Pair(Pair(1, 2), np.zeros((2, 2), np.int32)),
+]
+
+
+def test_types_differ_where_numba_s_differ() -> None:
+    """By Numba's own word, for each pair of values."""
+    for one in VALUES:
+        for other in VALUES:
+            same = numba.typeof(one) == numba.typeof(other)
+            assert (make_argument(one).type == make_argument(other).type) == same, (one, other)
+
+
+@pytest.mark.parametrize("wrong", ["text", None, [1, 2], {1: 2}, 1j, (1, "text"), object()])
+def test_what_compiled_code_can_t_take_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="compiled code takes numbers, arrays, records and tuples, not"):
+        make_argument(wrong)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_an_integer_has_64_bits(number: int) -> None:
+    with pytest.raises(OverflowError, match="does not fit into 64 bits"):
+        make_argument(number)
+
+
+def test_what_is_made_ready_is_passed_as_it_is() -> None:
+    made = make_argument((1, np.zeros(3)))
+    assert make_argument(made) is made
+    assert isinstance(made, Argument)
+
+
+@jit
+def everything(pair: Any, matrix: Any, record: Any, flag: bool, single: Any, small: Any, out: Any) -> Any:
+    """A result of each kind; what no result can show is written to ``out``."""
+    out[0] = pair.right[1]
+    out[1] = matrix[1, 2]
+    out[2] = matrix.shape[0] * 100 + matrix.shape[1]
+    out[3] = record.scale
+    out[4] = record["kind"]
+    out[5] = small
+    return pair.left, single, 2.5 * single, not flag
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=2),
+    st.booleans(),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.integers(-128, 127),
+)
+def test_the_compiled_function_finds_what_was_passed(
+    left: int, pair: list[int], flag: bool, single: float, small: int
+) -> None:
+    matrix = np.arange(35, dtype=np.float32).reshape(5, 7)[::2, 1::2]
+    record = np.array((left, single, -3), RECORD)[()]
+    out = np.zeros(6)
+    result = everything(
+        Pair(left, np.array(pair, np.int32)), matrix, record, flag, np.float32(single), np.int8(small), out
+    )
+    assert result == (left, single, 2.5 * single, not flag)
+    assert out.tolist() == [pair[1], 14 + 5, 303, single, -3, small]
+
+
+def test_a_record_s_bytes_outlive_the_call_that_made_them_ready() -> None:
+    """The record of the argument is a scalar whose array is gone."""
+    out = np.zeros(6)
+    made = [make_argument(np.array((1, 2.5, n), RECORD)[()]) for n in range(50)]
+    for n, record in enumerate(made):
+        everything(
+            Pair(0, np.zeros(2, np.int32)),
+            np.zeros((3, 3), np.float32)[::2, ::2],
+            record,
+            True,
+            np.float32(1),
+            np.int8(0),
+            out,
+        )
+        assert out[3:5].tolist() == [2.5, n]
+
+
+@kept
+class Pool(NamedTuple):
+    """Made ready once."""
+
+    numbers: Any
+    count: int
+
+
+def test_a_kept_tuple_is_made_ready_once() -> None:
+    pool = Pool(np.arange(3.0), 7)
+    assert make_argument(pool) is make_argument(pool)
+    assert make_argument(pool)[:2] == make_argument(Pool(pool.numbers, 7))[:2]
+    other = pool._replace(count=8)
+    assert make_argument(other).words != make_argument(pool).words
+    assert isinstance(other, Pool)
+    assert Pool.__doc__ == "Made ready once."
+    assert numba.typeof(pool) == numba.typeof(other)
+
+    @jit
+    def last(pool: Any) -> Any:
+        return pool.numbers[2] * pool.count
+
+    assert [last(each) for each in (pool, other, pool)] == [14, 16, 14]
+    pool.numbers[2] = 10
+    assert last(pool) == 70  # what is kept is where the numbers lie
+
+
+@pytest.mark.parametrize("array", [np.zeros(0), np.zeros((3, 0)), read_only(np.ones(2)), np.ones((4, 4))[::2, 1::2]])
+def test_the_address_is_the_array_s(array: np.ndarray) -> None:
+    words = struct.unpack(f"<{5 + 2 * array.ndim}q", make_argument(array).words)
+    assert words[2:4] == (array.size, 8)
+    assert array.size == 0 or words[4] == array.ctypes.data
+    assert words[5:] == (*array.shape, *array.strides)
+
+
+def test_compiled_once_for_each_kind_of_arguments() -> None:
+    @root_jit
+    def first(x: Any) -> Any:
+        return x[0]
+
+    assert first(np.array([3.5])) == 3.5
+    assert first(np.array([4.5, 1])) == 4.5
+    assert first(np.array([7, 1])) == 7
+    assert isinstance(first, Compiled)
+    assert first.signatures == [("float64[1]C",), ("int64[1]C",)]
+
+
+def test_a_result_that_is_no_number_is_refused() -> None:
+    @jit
+    def same(x: Any) -> Any:
+        return x
+
+    with pytest.raises(TypeError, match="a compiled function that Python calls can't return array"):
+        same(np.zeros(3))
