@@ -147,6 +147,7 @@ class LLM:
         with open_model(self.model.path) as source:
             config = read_config(source)
             check_tensors(source, config)
+            compiling = compiling or _compile_aside(kv_dtype)
             self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
             if needs_chat:
@@ -156,7 +157,7 @@ class LLM:
                     f"{self.model.path}: the tokenizer has {self.tokenizer.vocab_size} tokens, the embedding "
                     f"{config.vocab_size} rows. The file is damaged; fetch it again."
                 )
-            (compiling or _compile_aside(kv_dtype)).result()
+            compiling.result()
             if limit is not None:
                 members = default_threads() if threads is None else threads
                 self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
@@ -170,7 +171,7 @@ class LLM:
                 page_length=self.settings.page_length,
                 num_pages=self.settings.num_pages,
             )
-            self.runner.touch()
+        self.runner.touch()  # here, where nothing of the file is in memory any more
         scratch = self.settings.scratch_page
         self._core = EngineCore(
             self.runner,
