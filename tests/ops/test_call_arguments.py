@@ -191,6 +191,37 @@ def test_compiled_once_for_each_kind_of_arguments() -> None:
     assert first.signatures == [("float64[1]C",), ("int64[1]C",)]
 
 
+def test_functions_of_one_name_are_told_apart() -> None:
+    """By what they compute with: constants, and numbers that they close over."""
+
+    def adds(n: int) -> Any:
+        @jit
+        def add(x: int) -> int:
+            return x + n
+
+        return add
+
+    def adds_two() -> Any:
+        @jit
+        def add(x: int) -> int:
+            return x + 2
+
+        return add
+
+    def adds_three() -> Any:
+        @jit
+        def add(x: int) -> int:
+            return x + 3
+
+        return add
+
+    functions = [adds(5), adds(6), adds_two(), adds_three()]
+    for function in functions:
+        function.__qualname__ = function.py_func.__qualname__ = "add"
+    assert [function(10) for function in functions] == [15, 16, 12, 13]
+    assert len({function.place for function in functions}) == 4
+
+
 def test_a_result_that_is_no_number_is_refused() -> None:
     @jit
     def same(x: Any) -> Any:

@@ -64,10 +64,11 @@ class _Source:
         """
         function = self.py_func
         full_name = f"{function.__module__}:{function.__qualname__}"
-        # Kernels close over numbers only, so these say all that is not in the code.
-        bound = [cell.cell_contents for cell in function.__closure__ or ()]
-        code = function.__code__.co_code + repr([each for each in bound if isinstance(each, int | str)]).encode()
-        digests = (hashlib.sha256(text).hexdigest()[:12] for text in (full_name.encode(), code))
+        code, bound = function.__code__, [cell.cell_contents for cell in function.__closure__ or ()]
+        # Kernels close over numbers only. What a function calls is a source of the package, which the stamp covers.
+        numbers = [each for each in (*code.co_consts, *bound) if isinstance(each, int | float | str)]
+        content = code.co_code + repr((code.co_names, numbers)).encode()
+        digests = (hashlib.sha256(text).hexdigest()[:12] for text in (full_name.encode(), content))
         return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}-{'.'.join(digests)}"
 
 
