@@ -1,6 +1,10 @@
 """What is passed to compiled code: told apart as Numba tells it apart, and found by the compiled function as it was."""
 
+import copy
+import gc
+import pickle
 import struct
+import weakref
 from typing import Any, NamedTuple
 
 import numba
@@ -77,7 +81,11 @@ def test_types_differ_where_numba_s_differ() -> None:
             assert (make_argument(one).type == make_argument(other).type) == same, (one, other)
 
 
-@pytest.mark.parametrize("wrong", ["text", None, [1, 2], {1: 2}, 1j, (1, "text"), object()])
+WRONG: list[Any] = ["text", None, [1, 2], {1: 2}, 1j, (1, "text"), object()]
+WRONG += [np.complex64(1j), np.complex128(1j), np.longdouble(1), np.str_("text"), np.datetime64("2020")]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_what_compiled_code_can_t_take_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="compiled code takes numbers, arrays, records and tuples, not"):
         make_argument(wrong)
@@ -87,6 +95,15 @@ def test_what_compiled_code_can_t_take_is_refused(wrong: Any) -> None:
 def test_an_integer_has_64_bits(number: int) -> None:
     with pytest.raises(OverflowError, match="does not fit into 64 bits"):
         make_argument(number)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_numbers_in_the_other_byte_order_are_refused(dtype: str) -> None:
+    """They would be taken for the processor's own: their types have the same name."""
+    own = np.arange(3, dtype=dtype)
+    assert make_argument(own).words
+    with pytest.raises(TypeError, match="in the processor's own byte order"):
+        make_argument(own.astype(own.dtype.newbyteorder()))
 
 
 def test_what_is_made_ready_is_passed_as_it_is() -> None:
@@ -154,7 +171,7 @@ class Pool(NamedTuple):
 
 def test_a_kept_tuple_is_made_ready_once() -> None:
     pool = Pool(np.arange(3.0), 7)
-    assert make_argument(pool) is make_argument(pool)
+    assert make_argument(pool).words is make_argument(pool).words
     assert make_argument(pool)[:2] == make_argument(Pool(pool.numbers, 7))[:2]
     other = pool._replace(count=8)
     assert make_argument(other).words != make_argument(pool).words
@@ -169,6 +186,27 @@ def test_a_kept_tuple_is_made_ready_once() -> None:
     assert [last(each) for each in (pool, other, pool)] == [14, 16, 14]
     pool.numbers[2] = 10
     assert last(pool) == 70  # what is kept is where the numbers lie
+
+
+def test_a_kept_tuple_s_arrays_are_freed_with_it() -> None:
+    """At once, not when garbage is next collected: a workspace is large."""
+    pool = Pool(np.arange(3.0), 7)
+    freed = weakref.ref(pool.numbers)
+    make_argument(pool)
+    gc.disable()
+    try:
+        del pool
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+def test_a_copy_of_a_kept_tuple_has_its_own_addresses() -> None:
+    pool = Pool(np.arange(3.0), 7)
+    make_argument(pool)
+    for other in (copy.deepcopy(pool), pickle.loads(pickle.dumps(pool))):
+        address = struct.unpack_from("<q", make_argument(other).words, 32)[0]
+        assert address == other.numbers.ctypes.data != pool.numbers.ctypes.data
 
 
 @pytest.mark.parametrize("array", [np.zeros(0), np.zeros((3, 0)), read_only(np.ones(2)), np.ones((4, 4))[::2, 1::2]])
@@ -229,3 +267,20 @@ def test_a_result_that_is_no_number_is_refused() -> None:
 
     with pytest.raises(TypeError, match="a compiled function that Python calls can't return array"):
         same(np.zeros(3))
+
+
+def test_a_result_without_a_sign_keeps_its_highest_bit() -> None:
+    @jit
+    def same(x: Any) -> Any:
+        return x, x + np.uint64(1)
+
+    assert same(np.uint64(2**63)) == (2**63, 2**63 + 1)
+
+
+@pytest.mark.parametrize("results", ["()", "(x,)", "np.float16(x)"])
+def test_results_that_would_come_back_as_something_else_are_refused(results: str) -> None:
+    """A tuple of one would be the number, an empty one None."""
+    names: dict[str, Any] = {"np": np, "__name__": __name__}
+    exec(f"def function(x):\n    return {results}", names)
+    with pytest.raises((TypeError, NotImplementedError)):
+        jit(names["function"])(1)

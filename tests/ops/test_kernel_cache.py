@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import cutaway
+from cutaway.ops import kernel_cache, kernel_files
 from cutaway.ops.cpu.team import take
 from support.machines import ROOT, avx2_environment, has_avx512, subprocess_environment
 from support.patience import SECONDS
@@ -166,7 +168,14 @@ def test_folders_long_unused_are_removed(filled: Path) -> None:
             (folder / "thesis.txt").touch()
         then = time.time() - days * 86400
         os.utime(folder, (then, then))
+    (old / ".a.code.123").touch()  # half-written
+    more = [kernels / f"{n:020}" for n in range(30, 40)]  # the folder that stays doesn't end the search
+    for folder in more:
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    os.utime(old, (0, 0))
     compile_in_child(filled)
+    assert not any(folder.exists() for folder in more)
     assert not old.exists()
     assert (recent / "a.code").exists()
     assert (foreign / "a.code").exists()
@@ -229,3 +238,38 @@ def test_what_compiled_code_alone_calls_says_so() -> None:
     """Without a way in from Python, a call would jump to address 0."""
     with pytest.raises(TypeError, match="take is for compiled code alone: call it from a function that is compiled"):
         take(None, 1)  # type: ignore[arg-type]
+
+
+def test_two_threads_that_ask_for_a_kernel_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first one's address would lead to code that is gone."""
+    made: list[int] = []
+
+    def slow(*arguments: Any) -> tuple[list[str], bytes]:
+        made.append(0)
+        time.sleep(0.05)
+        return [], _content(*arguments)[1]
+
+    _content = kernel_cache._content
+    monkeypatch.setattr(kernel_cache, "_content", slow)
+
+    @kernel_cache.kernel
+    def nothing(x: int) -> None:
+        return
+
+    with ThreadPoolExecutor(4) as pool:
+        addresses = set(pool.map(lambda _: nothing.address, range(4)))
+    assert (len(addresses), len(made)) == (1, 1)
+
+
+def test_what_is_compiled_here_is_kept_though_no_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each model that is opened would begin another process, where the cache can't be written."""
+    monkeypatch.setattr(kernel_files, "save", lambda file, data: None)
+
+    @kernel_cache.root_jit
+    def twice(x: int) -> int:
+        return 2 * x
+
+    assert not cast(kernel_cache.Compiled, twice).is_kept(1)
+    assert twice(1) == 2
+    assert cast(kernel_cache.Compiled, twice).is_kept(1)
+    assert not cast(kernel_cache.Compiled, twice).is_kept(1.0)

@@ -196,3 +196,31 @@ def test_a_process_asks_before_its_first_kernel_and_lives_with_a_refusal() -> No
 def test_what_llvm_uses_on_aarch64_is_found_out(processor: str, features: str, expected: set[str]) -> None:
     """The processors' features are those of their makers' manuals; LLVM knows them by the processor's name."""
     assert features_in_use("aarch64-unknown-linux-gnu", processor, features) == expected
+
+
+def test_a_generic_processor_has_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So Numba takes the name; with the host's features here and none there, LLVM would end the process."""
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
+    monkeypatch.setattr(host, "MACHINE", "x86_64")
+    assert processor_features() == frozenset()
+
+
+@on_x86
+@pytest.mark.parametrize("told", [None, "Features\t: asimd\n"])
+def test_without_what_linux_says_llvm_is_asked(told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where /proc isn't mounted, or where an emulator shows its host's."""
+
+    def read_text(path: Path) -> str:
+        if told is None:
+            raise FileNotFoundError(path)
+        return told
+
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        monkeypatch.delenv(name, raising=False)
+    expected = processor_features()
+    monkeypatch.setattr(host, "_linux_x86", host._linux_x86.__wrapped__)
+    monkeypatch.setattr(Path, "read_text", read_text)
+    wanted = {name for lowering in LOWERINGS["x86_64"].values() for name in lowering}
+    assert processor_features() & wanted == expected & wanted
+    assert host.processor_name() == host._llvm_host()[0]

@@ -31,9 +31,13 @@ class _Kept:
     """Of a tuple that is made ready once."""
 
     @cached_property
-    def argument(self) -> Argument:
-        """The tuple, made ready."""
-        return _tuple(self)
+    def flattened(self) -> tuple[str, bytes, Any]:
+        """The tuple's type, its words, and what these need. Not the tuple: a cycle would keep its arrays alive."""
+        made = _tuple(self)
+        return made.type, made.words, made.kept
+
+    def __getstate__(self) -> None:
+        """A copy has other arrays, at other addresses."""
 
 
 def kept(named_tuple: type[_Tuple]) -> type[_Tuple]:
@@ -62,7 +66,8 @@ def make_argument(value: Any) -> Argument:
         packed = words.pack(0, 0, size, value.itemsize, address, *value.shape, *value.strides)
         return Argument(name, packed, value)
     if isinstance(value, _Kept):
-        return value.argument
+        name, packed, needed = value.flattened
+        return Argument(name, packed, value, needed)
     if isinstance(value, tuple):
         return _tuple(value)
     if isinstance(value, bool | np.bool_):
@@ -72,7 +77,7 @@ def make_argument(value: Any) -> Argument:
     if isinstance(value, np.void):
         record = np.array(value)  # a copy: a scalar of NumPy doesn't tell where its bytes lie
         return Argument(f"record {value.dtype.descr}", _WORD.pack(record.ctypes.data), value, record)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.integer | np.floating) and value.itemsize <= 8:
         return Argument(value.dtype.name, value.tobytes().ljust(8, b"\0"), value)
     raise TypeError(f"compiled code takes numbers, arrays, records and tuples, not {kind.__qualname__}")
 
@@ -88,6 +93,8 @@ def _array_type(dtype: "np.dtype[Any]", rank: int, flags: int) -> tuple[str, str
     """The name of an array's type, and its words: two owners (none), how many elements of how many bytes, the address,
     shape, strides in bytes.
     """
+    if not dtype.isnative:
+        raise TypeError(f"compiled code takes numbers in the processor's own byte order, not {dtype.str}")
     layout = "C" if flags & _C_ORDER else "F" if flags & _FORTRAN_ORDER else "A"
     element = dtype.name if dtype.names is None else str(dtype.descr)
     access = ("" if flags & _WRITABLE else " read-only") + ("" if flags & _ALIGNED else " unaligned")

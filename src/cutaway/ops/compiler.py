@@ -225,7 +225,7 @@ def _add_entry(library: Any, result: Any) -> list[str]:
     returned: Any = signature.return_type
     if returned == types.none:
         items = []
-    elif isinstance(returned, types.UniTuple | types.Tuple):
+    elif isinstance(returned, types.UniTuple | types.Tuple) and len(returned) > 1:
         items = [(kind, builder.extract_value(value, place)) for place, kind in enumerate(returned.types)]
     else:
         items = [(returned, value)]
@@ -235,12 +235,12 @@ def _add_entry(library: Any, result: Any) -> list[str]:
             kinds.append("bool")
             item = builder.zext(item, _I64)
         elif isinstance(kind, types.Integer):
-            kinds.append("int")
-            item = context.cast(builder, item, kind, types.int64)
-        elif isinstance(kind, types.Float):
+            kinds.append("int" if kind.signed else "uint")
+            item = context.cast(builder, item, kind, types.int64 if kind.signed else types.uint64)
+        elif kind in (types.float32, types.float64):
             kinds.append(kind.name)
         else:
-            raise TypeError(f"a compiled function that Python calls can't return {kind}; return numbers")
+            raise TypeError(f"a compiled function that Python calls can't return {kind}; return a number, or several")
         builder.store(item, word(results, place, item.type))
     builder.ret(status.code)
     library.add_ir_module(module)

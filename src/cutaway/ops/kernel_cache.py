@@ -25,7 +25,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 ENTRY: Final = "entry"
 """The name of the one function of a piece of machine code that is called from outside."""
 _ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
-_RESULTS: Final = {"int": "q", "bool": "?7x", "float32": "f4x", "float64": "d"}
+_RESULTS: Final = {"int": "q", "uint": "Q", "bool": "?7x", "float32": "f4x", "float64": "d"}
 """How the word that holds a result of each kind is read."""
 
 _listeners: list[Callable[[str], None]] = []  # the cache's hook: who hears of what is compiled
@@ -114,8 +114,9 @@ class Compiled(Part):
         return list(self._entries)
 
     def is_kept(self, *arguments: Any) -> bool:
-        """Whether the cache on disk has the function compiled for arguments of these types."""
-        return kernel_files.path(self.place, tuple(make_argument(each).type for each in arguments)).exists()
+        """Whether the function is compiled for arguments of these types, in this process or in the cache on disk."""
+        types = tuple(make_argument(each).type for each in arguments)
+        return types in self._entries or kernel_files.path(self.place, types).exists()
 
     def _find(self, types: tuple[str, ...], made: list[Argument]) -> "_Entry":
         with _lock:
@@ -161,10 +162,9 @@ class Kernel(_Source):
     is compiled once for all of them.
     """
 
-    @functools.cached_property
-    def _code(self) -> MachineCode:
-        with _lock:
-            return MachineCode(_content(self, self.types, self._compiled)[1])
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._code: MachineCode | None = None
 
     def _compiled(self) -> tuple[list[str], bytes]:
         from cutaway.ops.compiler import compile_kernel
@@ -179,7 +179,10 @@ class Kernel(_Source):
     @property
     def address(self) -> int:
         """The address of the compiled C function; it stays valid as long as this object lives."""
-        return self._code.addresses[ENTRY]
+        with _lock:  # code that is replaced by another thread's would be gone, and its address in use
+            if self._code is None:
+                self._code = MachineCode(_content(self, self.types, self._compiled)[1])
+            return self._code.addresses[ENTRY]
 
 
 class _Entry:

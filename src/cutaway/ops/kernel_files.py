@@ -93,14 +93,19 @@ def cache_folder() -> Path:
 
 def _remove_stale(kernels: Path) -> None:
     """Remove the folders of stamps that were not used for long: nothing but kernels, in folders that we named."""
-    with contextlib.suppress(OSError):  # another process may be doing the same
-        for folder in kernels.iterdir():
-            ours = re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink()
-            if ours and time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
-                for end in (CODE, PART):
-                    for kernel_file in folder.glob(f"*.{end}"):
-                        kernel_file.unlink()
-                folder.rmdir()
+    with contextlib.suppress(OSError):
+        for folder in list(kernels.iterdir()):
+            if re.fullmatch(rf"[0-9a-f]{{{STAMP_DIGITS}}}", folder.name) and not folder.is_symlink():
+                _remove_if_stale(folder)
+
+
+def _remove_if_stale(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # another process may be doing the same; something else may lie in it
+        if time.time() - folder.stat().st_mtime > STALE_AFTER_DAYS * 86400:
+            for end in (CODE, PART):
+                for kernel_file in folder.glob(f"*.{end}*"):  # and what a process that was killed left half-written
+                    kernel_file.unlink()
+            folder.rmdir()
 
 
 def cache_is_shared() -> bool:

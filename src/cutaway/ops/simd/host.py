@@ -39,14 +39,16 @@ def processor_name() -> str:
 def processor_features() -> frozenset[str]:
     """The instruction sets that kernels may use. ``NUMBA_CPU_FEATURES`` ("+avx2,-avx512f") overrides the host's."""
     override = os.environ.get("NUMBA_CPU_FEATURES")
+    if override is None and os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic":
+        override = ""  # as Numba takes it
     if MACHINE == "aarch64":
         name, features = _llvm_host()
         name = os.environ.get("NUMBA_CPU_NAME") or name
         return features_in_use(_llvm_triple(), name, features if override is None else override)
     if os.environ.get("NUMBA_ENABLE_AVX") == "0":
         return frozenset()
-    if override is None and (told := _linux_x86()):
-        found = frozenset(_LLVM_NAMES.get(name, name) for name in told.get("flags", "").split())
+    if override is None and (flags := _linux_x86().get("flags")):
+        found = frozenset(_LLVM_NAMES.get(name, name) for name in flags.split())
     else:
         found = _switched_on(_llvm_host()[1] if override is None else override)
     amx = {name for name in found if name.startswith("amx-")}
@@ -60,14 +62,17 @@ def _switched_on(features: str) -> frozenset[str]:
 
 @functools.cache
 def _linux_x86() -> dict[str, str]:
-    """The first processor's lines of /proc/cpuinfo, on Linux on x86-64; nothing elsewhere. (proc(5).)
+    """The first processor's lines of /proc/cpuinfo, on Linux on x86-64; nothing elsewhere or without /proc. (proc(5).)
 
     Linux leaves out instruction sets whose registers it doesn't save. LLVM finds the same by asking the processor, but
     to load it takes longer than all else that a start does.
     """
     if platform.system() != "Linux" or MACHINE != "x86_64":
         return {}
-    first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    try:
+        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    except OSError:
+        return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
 
 
