@@ -273,3 +273,13 @@ def test_what_is_compiled_here_is_kept_though_no_file_is(monkeypatch: pytest.Mon
     assert twice(1) == 2
     assert cast(kernel_cache.Compiled, twice).is_kept(1)
     assert not cast(kernel_cache.Compiled, twice).is_kept(1.0)
+
+
+def test_functions_that_differ_in_a_number_alone_are_two() -> None:
+    """As a script's function does that was changed since it last ran: the byte code of both is the same."""
+    found = []
+    for body in ("2 * x", "3 * x", "2.0 * x", "np.ceil(x)", "np.floor(x)"):
+        names: dict[str, Any] = {"np": np, "__name__": __name__}
+        exec(f"def changed(x):\n    return {body}", names)
+        found.append(kernel_cache.root_jit(names["changed"])(1.5))
+    assert found == [3.0, 4.5, 3.0, 2.0, 1.0]
