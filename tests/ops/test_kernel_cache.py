@@ -234,6 +234,14 @@ def test_the_stamp_covers_the_processor(tmp_path: Path) -> None:
     assert stamps_of_a_copy(tmp_path, avx2_environment())["stamp"] != ours
 
 
+@pytest.mark.parametrize("name", ["NUMBA_OPT", "NUMBA_SLP_VECTORIZE", "NUMBA_BOUNDSCHECK", "NUMBA_DEBUGINFO"])
+def test_the_stamp_covers_what_numba_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = kernel_files.stamp.__wrapped__()
+    monkeypatch.setenv(name, "1")
+    assert kernel_files.stamp.__wrapped__() != before
+
+
 def test_what_compiled_code_alone_calls_says_so() -> None:
     """Without a way in from Python, a call would jump to address 0."""
     with pytest.raises(TypeError, match="take is for compiled code alone: call it from a function that is compiled"):

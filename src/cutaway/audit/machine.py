@@ -50,7 +50,7 @@ class MachineReport:
     system: str
     libraries: dict[str, str]
     numerics_version: int
-    processor: str  # as LLVM names it
+    processor: str  # as Linux or LLVM names it
     lowering: str
     best_lowering: str  # of this machine's kind
     lacking: tuple[str, ...]  # features that it wants

@@ -29,7 +29,10 @@ COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py"
 """The package's sources that end up in compiled code."""
 
 LIBRARIES: Final = ("numba", "llvmlite", "numpy")
-SETTINGS: Final = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_SLP_VECTORIZE")
+SETTINGS: Final = (
+    *("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_SLP_VECTORIZE"),
+    *("NUMBA_BOUNDSCHECK", "NUMBA_DEBUGINFO"),
+)
 """Variables of the environment that Numba compiles by."""
 
 CODE: Final = "code"

@@ -16,7 +16,7 @@ _REFERENCE = struct.Struct("<QQq")  # offset, symbol and kind, addend
 
 _PROGRAM, _SYMBOLS, _REFERENCES, _ZEROS = 1, 2, 4, 8  # types of sections
 _WRITABLE, _IN_MEMORY = 1, 2  # flags of a section
-_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2  # numbers of sections that don't exist
+_UNDEFINED, _COMMON = 0, 0xFFF2  # numbers of sections that don't exist
 _X86_64, _AARCH64 = 62, 183  # machines
 
 _WORD, _DISTANCE, _DISTANCE_32 = "word", "distance", "distance in 32 bits"
@@ -88,7 +88,8 @@ class MachineCode:
                 far_branches[index] = size
                 size += _FAR_BRANCH.size
 
-        self._memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        private, mode = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE
+        self._memory = mmap.mmap(-1, max(size, 1), flags=private, prot=mode)  # shared memory may be refused as code
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for number, place in places.items():
             if sections[number].type != _ZEROS:
