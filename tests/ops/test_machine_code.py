@@ -4,6 +4,7 @@ On aarch64 the code can't be run here; what was written into its instructions is
 """
 
 import ctypes
+import gc
 import struct
 import subprocess
 import sys
@@ -208,3 +209,13 @@ def test_addresses_and_branches_in_instructions_of_aarch64() -> None:
     assert load == 0b01011000 << 24 | 8 // 4 << 5 | 16  # ldr x16, from 8 bytes on
     assert go == 0b1101011000011111 << 16 | 16 << 5  # br x16
     assert ctypes.c_uint64.from_address(system + 8).value == ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p).value
+
+
+@pytest.mark.skipif(MACHINE != "x86_64", reason="the code is for x86-64")
+def test_code_stays_when_nobody_holds_it() -> None:
+    """A thread may be in it."""
+    address = MachineCode(object_file(SOURCE)).addresses["entry"]
+    gc.collect()
+    others = [MachineCode(object_file("define void @entry() { ret void }")) for _ in range(3)]
+    assert SIGNATURE(address)(2, 5) == 33 * 1000000 + 33 * 10000 + 5
+    assert address not in [other.addresses["entry"] for other in others]

@@ -113,7 +113,8 @@ def compile_for_any_model(kv_dtype: str = "f16") -> None:
     """
     forward: Any = forward_compiled
     step = step_arguments()
-    if sys.executable and cache_is_shared() and not forward.is_kept(*step):
+    is_python = sys.executable and not getattr(sys, "frozen", False)  # a frozen program would start itself
+    if is_python and cache_is_shared() and not forward.is_kept(*step):
         with subprocess.Popen(
             [sys.executable, "-c", SECOND_PROCESS],
             stdin=subprocess.PIPE,  # nobody writes to it: its end tells the second process that this one has died

@@ -235,8 +235,9 @@ def _add_entry(library: Any, result: Any) -> list[str]:
             kinds.append("bool")
             item = builder.zext(item, _I64)
         elif isinstance(kind, types.Integer):
-            kinds.append("int" if kind.signed else "uint")
-            item = context.cast(builder, item, kind, types.int64 if kind.signed else types.uint64)
+            signed: bool = getattr(kind, "signed")  # noqa: B009  (Numba's types don't name it)
+            kinds.append("int" if signed else "uint")
+            item = context.cast(builder, item, kind, types.int64 if signed else types.uint64)
         elif kind in (types.float32, types.float64):
             kinds.append(kind.name)
         else:

@@ -178,7 +178,7 @@ class Kernel(_Source):
 
     @property
     def address(self) -> int:
-        """The address of the compiled C function; it stays valid as long as this object lives."""
+        """The address of the compiled C function."""
         with _lock:  # code that is replaced by another thread's would be gone, and its address in use
             if self._code is None:
                 self._code = MachineCode(_content(self, self.types, self._compiled)[1])

@@ -53,7 +53,9 @@ class _Section(NamedTuple):
 
 
 class MachineCode:
-    """Code in memory that can be executed and no longer written. Addresses are valid as long as the object lives."""
+    """Code in memory that can be executed and no longer written. It stays as long as the process: a thread may be in it
+    when the object goes, at the end of the interpreter at the latest.
+    """
 
     def __init__(self, object_file: bytes) -> None:
         """Raises ValueError for what no code of ours contains (other references, variables) and for a name that
@@ -126,6 +128,7 @@ class MachineCode:
         ):
             error = ctypes.get_errno()
             raise OSError(error, "the system refuses memory for compiled code")
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
 
     def _fill_in(self, machine: int, kind: int, place: int, base: int, target: int) -> None:
         """Write a reference to the address ``target`` at ``place`` in the memory."""
