@@ -147,8 +147,8 @@ class LLM:
         with open_model(self.model.path) as source:
             config = read_config(source)
             check_tensors(source, config)
-            compiling = compiling or _compile_aside(kv_dtype)
             self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
+            compiling = compiling or _compile_aside(kv_dtype)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
             if needs_chat:
                 self.tokenizer.require_chat_template()
