@@ -89,6 +89,21 @@ def test_a_chat(llm: LLM) -> None:
     assert want.prompt is not None
 
 
+def test_salts_part_the_prefix_cache(llm: LLM) -> None:
+    """The tokens are the same, and what one has computed saves another nothing."""
+    prompt = "A text that is long enough for some blocks of the cache, whoever asks for it. " * 4
+    llm.reset_prefix_cache()
+
+    async def main() -> list[Any]:
+        engine = AsyncEngine(llm)
+        return [await (await engine.submit(prompt, PARAMS, salt=salt)).run() for salt in (b"a", b"a", b"b", b"")]
+
+    first, again, other, plain = run(main)
+    assert first.num_cached_tokens == other.num_cached_tokens == plain.num_cached_tokens == 0
+    assert again.num_cached_tokens > 16
+    assert first.outputs == again.outputs == other.outputs == plain.outputs
+
+
 def test_abort(llm: LLM) -> None:
     async def main() -> None:
         engine = AsyncEngine(llm)

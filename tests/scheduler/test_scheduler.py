@@ -71,6 +71,19 @@ def test_prompt_chunks_mix_with_single_tokens() -> None:
     ]
 
 
+def test_the_sequences_are_those_that_wait_or_run() -> None:
+    """Of two choices one ends first; the other is still there."""
+    scheduler = scheduler_of(max_sequences=2)
+    scheduler.submit(request("a", num_choices=2))
+    scheduler.submit(request("b"))
+    names = [(each.name, each.state.value) for each in scheduler.sequences()]
+    assert names == [("a[0,1]", "waiting"), ("b", "waiting")]
+    step = scheduler.schedule(0.0)
+    scheduler.complete(step, [[Sampled(7, ends=True), Sampled(7)]])
+    names = [(each.name, each.state.value) for each in scheduler.sequences()]
+    assert names == [("a[1]", "running"), ("b", "waiting")]
+
+
 def test_an_old_prompt_leaves_a_token_of_the_budget_to_each_decode_behind_it() -> None:
     scheduler = scheduler_of(max_step_tokens=5, max_sequences=3)
     for name in "bc":
@@ -116,6 +129,7 @@ def test_the_youngest_pauses_then_is_preempted_and_computed_again() -> None:
     assert actions(scheduler, "pauses") == [("b", "needs a block, none is free, is the youngest")]
     reason = "youngest; a needs a block and none is free; gives back 1 blocks"
     assert actions(scheduler, "preempted") == [("b", reason)]
+    assert scheduler.num_preemptions == 1
 
 
 def test_reasons_have_numbers() -> None:

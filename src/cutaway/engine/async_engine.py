@@ -146,12 +146,16 @@ class AsyncEngine:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        salt: bytes = b"",
     ) -> AsyncStream:
-        """Let a request wait for its turn. Parameters as for ``LLM.stream``.
+        """Let a request wait for its turn. Parameters as for ``LLM.stream``; salt: requests of different salts share
+        nothing in the prefix cache, so that the time of one tells nothing about another.
 
         Raises QueueFullError, with an estimate of when to try again, where too many wait already.
         """
-        return await self._submit(lambda: prompt_ids(prompt, self.llm.tokenizer), sampling_params, priority, timeout)
+        return await self._submit(
+            lambda: prompt_ids(prompt, self.llm.tokenizer), sampling_params, priority, timeout, salt
+        )
 
     async def submit_chat(
         self,
@@ -173,6 +177,7 @@ class AsyncEngine:
         params: SamplingParams | None,
         priority: int,
         timeout: float | None,
+        salt: bytes = b"",
     ) -> AsyncStream:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
@@ -184,7 +189,7 @@ class AsyncEngine:
         sink = self._mailbox().sink(arrivals, lost)
         # A long prompt takes a while to encode: not in the event loop.
         received = await asyncio.to_thread(
-            lambda: self.llm.requests.make(prompt(), params, sink, priority=priority, timeout=timeout)
+            lambda: self.llm.requests.make(prompt(), params, sink, priority=priority, timeout=timeout, salt=salt)
         )
         try:
             admission = await asyncio.wrap_future(engine.submit([received.generation]))

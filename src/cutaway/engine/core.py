@@ -99,6 +99,7 @@ class EngineCore:
                 priority=generation.priority,
                 arrival=generation.submitted,
                 deadline=generation.deadline,
+                salt=generation.salt,
                 scores_prompt=asked.params.prompt_logprobs is not None and part.first == 0,
             )
         )

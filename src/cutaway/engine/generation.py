@@ -42,13 +42,14 @@ class Generation:
         *,
         priority: int = 0,
         deadline: float | None = None,
+        salt: bytes = b"",
         whole: bool = False,
     ) -> None:
-        """sink: is called by the engine's thread. deadline: on the engine's clock. whole: hand all events over at the
-        end, together.
+        """sink: is called by the engine's thread. deadline: on the engine's clock. salt: of the prefix cache. whole:
+        hand all events over at the end, together.
         """
         self.request_id, self.asked = request_id, asked
-        self.priority, self.deadline = priority, deadline
+        self.priority, self.deadline, self.salt = priority, deadline, salt
         self.sink, self.whole = sink, whole
         self.submitted: float | None = None
         self.begun: float | None = None  # when its first step was scheduled

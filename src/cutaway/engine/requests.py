@@ -37,12 +37,14 @@ class Requests:
         *,
         priority: int | None = 0,
         timeout: float | None = None,
+        salt: bytes = b"",
         whole: bool = False,
     ) -> Received:
         """A request that has been checked.
 
         priority: 0 or None goes first. timeout: seconds from now until the request is ended, whatever its state.
-        whole: the sink is handed all events at the end.
+        salt: requests of different salts share nothing in the prefix cache. whole: the sink is handed all events at the
+        end.
         """
         if params is not None and not isinstance(params, SamplingParams):
             raise no_params(params)
@@ -74,6 +76,7 @@ class Requests:
             sink,
             priority=int(priority or 0),
             deadline=None if timeout is None else time.perf_counter() + timeout,
+            salt=salt,
             whole=whole,
         )
         return Received(generation, text, self._tokenizer, self._position_bytes)

@@ -78,6 +78,15 @@ class Scheduler:
         return (blocks.num_blocks - blocks.num_free) * blocks.block_length, used
 
     @property
+    def blocks(self) -> BlockManager:
+        """Who owns which block."""
+        return self._state.blocks
+
+    def sequences(self) -> list[SequenceState]:
+        """Those that wait or run, in the order of submission."""
+        return [each for group in self._sequences.values() for each in group if each.state is not State.ENDED]
+
+    @property
     def num_waiting(self) -> int:
         """Choices that wait."""
         return self._state.waiting.num_choices
@@ -86,6 +95,11 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences that run."""
         return len(self._state.running)
+
+    @property
+    def num_preemptions(self) -> int:
+        """How many times a running sequence had to wait again, so far."""
+        return self._state.preemptions
 
     @property
     def has_work(self) -> bool:

@@ -21,6 +21,7 @@ class SchedulerState:
         self.blocks, self.limits, self.waiting, self.log = blocks, limits, waiting, log
         self.running: list[SequenceState] = []  # in the order of rank
         self.step = 0  # the number of the next step, or of the one that is being planned
+        self.preemptions = 0  # so far
         self.departures = 0  # choices that have left the queue since the last step
 
     def cached_prefix(self, sequence: SequenceState) -> CachedPrefix:
@@ -48,6 +49,7 @@ class SchedulerState:
 
     def preempt(self, sequence: SequenceState, reason: str) -> None:
         """From running to waiting: its blocks are given back, and its tokens will be computed again."""
+        self.preemptions += 1
         held = len(sequence.blocks.blocks)
         self.running.remove(sequence)
         self._close(sequence)
