@@ -20,6 +20,7 @@ from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
 from cutaway.cli.plan import plan
 from cutaway.cli.run import run
+from cutaway.cli.serve import serve
 from cutaway.cli.shapes import shapes
 from cutaway.cli.show import show
 from cutaway.cli.tokenize import tokenize
@@ -37,7 +38,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, walk, tokenize, train_tokenizer, pull, ls, rm, show, shapes, plan, bench, ladder, doctor):
+COMMANDS = (
+    run,
+    chat,
+    serve,
+    walk,
+    tokenize,
+    train_tokenizer,
+    pull,
+    ls,
+    rm,
+    show,
+    shapes,
+    plan,
+    bench,
+    ladder,
+    doctor,
+)
+for command in COMMANDS:
     app.command()(command)
 
 UsageError: Any = typer.BadParameter.__base__  # of every fault in the arguments; Typer doesn't export it

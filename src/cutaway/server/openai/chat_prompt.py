@@ -1,0 +1,49 @@
+"""The part of a body that becomes a chat's prompt, and how.
+
+In: messages and variables of the template. Out: ids.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from cutaway.errors import InvalidRequestError
+from cutaway.server.openai.fields import RequestBody
+from cutaway.server.openai.messages import continues, read_messages
+from cutaway.tokenizer.built_in_templates import MissingTemplateError
+from cutaway.tokenizer.tokenizer import Tokenizer
+
+
+class TemplateFields(RequestBody):
+    """How a conversation becomes a prompt, by vLLM's names."""
+
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables for the chat template.")
+    add_generation_prompt: bool | None = Field(None, description="Begin the answer's turn; default, as it fits.")
+    continue_final_message: bool | None = Field(None, description="Go on with the last message; default, as it fits.")
+
+
+class ChatFields(TemplateFields):
+    """A conversation."""
+
+    messages: list[dict[str, Any]] = Field(
+        min_length=1, description="The conversation. If its last message is the assistant's, the answer continues it."
+    )
+
+
+def chat_ids(tokenizer: Tokenizer, conversation: Sequence[Mapping[str, Any]], body: TemplateFields) -> list[int]:
+    """The ids of a conversation, which has one message at least."""
+    messages = read_messages(conversation)
+    continued = body.continue_final_message
+    if continued is None:
+        continued = body.add_generation_prompt is None and continues(messages)
+    try:
+        return tokenizer.encode_chat(
+            messages,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=continued,
+            chat_template_kwargs=body.chat_template_kwargs,
+        )
+    except MissingTemplateError as error:
+        advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
+        raise InvalidRequestError(advice, "messages") from None

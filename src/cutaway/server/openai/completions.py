@@ -1,0 +1,56 @@
+"""``/v1/completions``: texts, completed as they are.
+
+In: OpenAI's request. Out: its reply, whole or as events.
+"""
+
+import asyncio
+
+from fastapi import APIRouter
+from fastapi.requests import Request
+from fastapi.responses import Response
+
+from cutaway.sampling.params import SamplingParams
+from cutaway.server.http.route import Route
+from cutaway.server.openai.completion_reply import CompletionReply
+from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
+from cutaway.server.openai.prompts import TextOrIds, check_room, read_prompts
+from cutaway.server.openai.reply import respond
+from cutaway.server.service import Service
+from cutaway.tokenizer.tokenizer import Tokenizer
+
+router = APIRouter(tags=["openai"], route_class=Route)
+
+
+@router.post("/v1/completions")
+async def completions(request: Request, body: CompletionRequest) -> Response:
+    """Complete texts."""
+    return await respond(request, begin(request, body))
+
+
+async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
+    """Check the request and let it wait for its turn; what is wrong with it is an error here."""
+    service: Service = request.app.state.service
+    model = service.model
+    model.check_name(body.model)
+    ignored = body.ignored()
+    body.check()
+    params = completion_params(body)
+    prompts = read_prompts(body.prompt)
+    tokenizer = model.llm.tokenizer
+    ids = await asyncio.to_thread(lambda: [prompt_ids(tokenizer, each) for each in prompts])
+    for each in ids:
+        check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
+    work = await service.begin(f"cmpl-{request.state.request_id}", ids, params, request.scope["state"])
+    return CompletionReply(model, work, body, ignored, prompts)
+
+
+def completion_params(body: CompletionRequest) -> SamplingParams:
+    """The sampling parameters. Without a token nothing is computed, so that an echo alone has one, which is dropped."""
+    most = 1 if body.echo_only else DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
+    scores = {"prompt_logprobs": body.logprobs} if body.echo and body.logprobs is not None else {}
+    return body.sampling_params(logprobs=body.logprobs, max_tokens=most, **scores)
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds) -> list[int]:
+    """The ids of a prompt."""
+    return tokenizer.encode(prompt) if isinstance(prompt, str) else prompt

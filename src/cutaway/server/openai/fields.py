@@ -1,0 +1,122 @@
+"""The fields of a request's body: which are known, which may be ignored, which are refused, and by what words.
+
+In: the fields that a schema doesn't have. Out: the names of those that are ignored, or an ApiError. Nothing that would
+change the answer is ignored.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cutaway.sampling.params_checks import shown
+from cutaway.server.http.errors import ApiError
+
+
+class Refused(NamedTuple):
+    """A field that is refused, unless its value asks for what happens anyway."""
+
+    accepted: tuple[Any, ...]
+    instead: str
+
+
+HARMLESS: Final = frozenset(
+    {
+        "user",
+        "store",
+        "metadata",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",  # there are no tools to be called
+        "id",
+        "chat_id",
+        "session_id",
+        "request_id",
+    }
+)
+"""What real clients send and what changes no answer, whatever its value."""
+
+_NO_TOOLS: Final = "Tools are not supported yet. Leave it out."
+_NO_FORM: Final = "Structured output is not supported yet. Ask for the form in the prompt and check the answer."
+_TEXT_ONLY: Final = "This model reads and writes text alone. Leave it out."
+
+REFUSED: Final[Mapping[str, Refused]] = MappingProxyType(
+    {
+        "tools": Refused(([],), _NO_TOOLS),
+        "tool_choice": Refused(("none", "auto"), _NO_TOOLS),
+        "functions": Refused(([],), _NO_TOOLS),
+        "function_call": Refused(("none", "auto"), _NO_TOOLS),
+        "response_format": Refused(({"type": "text"},), _NO_FORM),
+        **{
+            name: Refused((), _NO_FORM)
+            for name in (
+                "structured_outputs",
+                "guided_json",
+                "guided_regex",
+                "guided_choice",
+                "guided_grammar",
+                "json_schema",
+                "grammar",
+            )
+        },
+        "modalities": Refused((["text"],), _TEXT_ONLY),
+        "audio": Refused((), _TEXT_ONLY),
+        "reasoning_effort": Refused(("none",), "Use chat_template_kwargs for what the model's template knows."),
+        "verbosity": Refused(("medium",), "Ask for it in the prompt. Leave it out."),
+        "web_search_options": Refused((), "Nothing is searched here. Leave it out."),
+        "prediction": Refused((), "Predictions are not used here. Leave it out."),
+        "suffix": Refused(("",), "Nothing is inserted here. Leave it out."),
+        "cache_prompt": Refused((True,), "A cached prompt gives the same bits. Leave it out."),
+        "chat_template": Refused((), "Start the server with --chat-template."),
+        "use_beam_search": Refused((False,), "Use n for several answers."),
+        "length_penalty": Refused((1, 1.0), "It belongs to beam search. Leave it out."),
+        "truncate_prompt_tokens": Refused((), "Shorten the prompt yourself."),
+        "priority": Refused((0,), "All requests are equal here. Leave it out."),
+        "typical_p": Refused((1, 1.0), "Use top_p or min_p."),
+        "prompt_logprobs": Refused((), "Use echo and logprobs with /v1/completions."),
+        "echo": Refused((False,), "Use /v1/completions, or /apply-template for the prompt."),
+        "best_of": Refused((1,), "Ask for n answers and choose."),
+        "enable_thinking": Refused((), "Use chat_template_kwargs, which the model's template reads."),
+        "reasoning": Refused((), "Use chat_template_kwargs for what the model's template knows."),
+        "return_tokens_as_token_ids": Refused((False,), "Use return_token_ids."),
+        "n_predict": Refused((), "Use max_tokens."),
+        "extra_body": Refused(({},), "It is an argument of OpenAI's client; put its fields beside the others."),
+        "mirostat": Refused((0,), "Use temperature, top_p or min_p."),
+    }
+)
+
+
+class RequestBody(BaseModel):
+    """What all bodies have. null is as good as not there."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str | None = Field(None, description="One of the server's names of the model; default, the model.")
+
+    def ignored(self) -> list[str]:
+        """The fields that are ignored; ApiError 400 for one that may not be."""
+        names = list(type(self).model_fields)
+        return sorted(name for name, value in (self.model_extra or {}).items() if _check(name, value, names))
+
+
+def _check(name: str, value: Any, known: Iterable[str]) -> bool:
+    """Whether the field is ignored with a value that means something."""
+    if value is None and (name in HARMLESS or name in REFUSED):
+        return False
+    if name in HARMLESS:
+        return True
+    if name not in REFUSED:
+        near = difflib.get_close_matches(name[:100], [*known, *REFUSED], 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ApiError(400, f"{shown(name)} is no field of this request.{hint} Leave it out.", name, "unknown_field")
+    refused = REFUSED[name]
+    if any(type(value) is type(each) and value == each for each in refused.accepted):
+        return False
+    takes = " or ".join(["null", *map(repr, refused.accepted)])
+    raise ApiError(
+        400, f"{name} is {shown(value)}; it must be {takes}. {refused.instead}", name, "unsupported_parameter"
+    )

@@ -1,0 +1,73 @@
+"""Prompts to ids, and whether there is room for the answer.
+
+In: ``prompt`` as clients send it, ids, limits. Out: prompts in a list; nothing, or an ApiError with all the numbers.
+"""
+
+from typing import Any, Final, TypeAlias
+
+from cutaway.sampling.params_checks import shown
+from cutaway.server.http.errors import ApiError
+from cutaway.tokenizer.legal_text import check_legal
+
+MOST_PROMPTS: Final = 1024
+
+TextOrIds: TypeAlias = "str | list[int]"
+
+
+def read_prompts(prompt: Any) -> list[TextOrIds]:
+    """One prompt or several, as a list: texts, and lists of ids that are integers and not yet checked otherwise."""
+    if isinstance(prompt, str):
+        check_legal(prompt, "prompt")
+        return [prompt]
+    if not isinstance(prompt, list) or not prompt:
+        raise _refusal("prompt", prompt)
+    if set(map(type, prompt)) == {int}:  # quick, however many there are
+        return [prompt]
+    if len(prompt) > MOST_PROMPTS:
+        raise ApiError(
+            400,
+            f"prompt has {len(prompt)} prompts; the limit is {MOST_PROMPTS}. Send them in several requests.",
+            "prompt",
+            "invalid_value",
+        )
+    for number, each in enumerate(prompt):
+        place = f"prompt[{number}]"
+        if isinstance(each, str):
+            check_legal(each, place)
+        elif not isinstance(each, list) or set(map(type, each)) != {int}:
+            wrong = next((token for token in each if type(token) is not int), each) if isinstance(each, list) else each
+            raise _refusal(place, wrong)
+    return prompt
+
+
+def _refusal(place: str, value: Any) -> ApiError:
+    return ApiError(
+        400,
+        f"{place} is {shown(value)}; it must be a text, a list of texts, a list of token ids, or a list of such lists, "
+        "none of them empty.",
+        place,
+        "invalid_type",
+    )
+
+
+def check_room(num_prompt: int, max_tokens: int | None, context: int, param: str, name: str = "max_tokens") -> None:
+    """Refuse a prompt that leaves no room in the context, and an answer that is longer than the room.
+
+    param: of the prompt. name: of max_tokens in the request.
+    """
+    if num_prompt >= context:
+        raise ApiError(
+            400,
+            f"the prompt has {num_prompt} tokens; the context holds {context}, and one must be left for the answer. "
+            "Shorten the prompt, or start the server with a larger --max-model-len, where the model allows it.",
+            param,
+            "context_length_exceeded",
+        )
+    if max_tokens is not None and num_prompt + max_tokens > context:
+        raise ApiError(
+            400,
+            f"{name} is {max_tokens} and the prompt has {num_prompt} tokens, together {num_prompt + max_tokens}; the "
+            f"context holds {context}. Ask for {context - num_prompt} at most, or leave {name} out.",
+            name,
+            "context_length_exceeded",
+        )

@@ -1,0 +1,132 @@
+"""The model behind the routes: it is being loaded, or there, or the server ends.
+
+In: a function that loads it. Out: the engine, or an error that says why there is none; what runs at the moment.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cutaway import __version__
+from cutaway.engine.async_engine import AsyncEngine
+from cutaway.engine.core import EngineCore
+from cutaway.engine.llm import LLM
+from cutaway.ops.numerics import NUMERICS_VERSION
+from cutaway.sampling.params import SamplingParams
+from cutaway.server.http.errors import ApiError, loading, shutting_down
+from cutaway.server.metrics import Metrics
+from cutaway.server.settings import ServerSettings
+from cutaway.server.work import Work, admit
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that answers."""
+
+    engine: AsyncEngine
+    names: tuple[str, ...]  # for clients, the first for replies
+    created: int  # seconds since 1970, when it was loaded
+    metrics: Metrics
+
+    @property
+    def llm(self) -> LLM:
+        """The engine's model."""
+        return self.engine.llm
+
+    @property
+    def context(self) -> int:
+        """Positions of prompt and answer at most."""
+        return self.llm.settings.context
+
+    @property
+    def fingerprint(self) -> str:
+        """What decides on an answer's bits beside the request: program, numerical contract."""
+        return f"cutaway-{__version__}-numerics-{NUMERICS_VERSION}"
+
+    def check_name(self, name: str | None) -> None:
+        """Refuse a request for another model."""
+        if name is not None and name not in self.names:
+            raise ApiError(
+                404,
+                f"model is {name[:200]!r}; here is {' or '.join(map(repr, self.names))}. Name it, or leave model out.",
+                "model",
+                "model_not_found",
+            )
+
+
+class Service:
+    """What the routes share. Everything but ``load`` is used within the event loop alone."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.works: dict[str, Work] = {}  # that have not ended, by id
+        self.closing = False
+        self._cut = False  # what runs was aborted, and what comes late is
+        self._model: ServedModel | None = None
+
+    async def load(self, load: Callable[[], LLM]) -> None:
+        """Load the model, in a thread that nobody waits for at the end of the process."""
+        loaded: Future[LLM] = Future()
+        loaded.set_running_or_notify_cancel()  # from now on nobody can cancel it under the thread's hands
+
+        def work() -> None:
+            try:
+                loaded.set_result(load())
+            except BaseException as error:
+                loaded.set_exception(error)
+
+        threading.Thread(target=work, name="cutaway-load", daemon=True).start()
+        llm = await asyncio.wrap_future(loaded)
+        names = self.settings.served_names or (llm.model.name,)
+        self._model = ServedModel(AsyncEngine(llm), names, int(time.time()), Metrics(names[0]))
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self._model is not None and not self.closing
+
+    @property
+    def model(self) -> ServedModel:
+        """The model; ApiError 503 while there is none, or no more."""
+        if self.closing:
+            raise shutting_down()
+        if self._model is None:
+            raise loading()
+        return self._model
+
+    async def begin(
+        self, name: str, prompts: Sequence[Sequence[int]], params: SamplingParams, state: Mapping[str, Any]
+    ) -> Work:
+        """Let the prompts wait for their turn, as the work of this name. state: of the request."""
+
+        def forget() -> None:
+            self.works.pop(name, None)
+
+        model = self.model
+        work = await admit(name, model.engine, prompts, params, state["client"], model.metrics, state["facts"], forget)
+        self.works[name] = work
+        if self._cut:
+            work.abort()
+        return work
+
+    async def ask_engine(self, question: Callable[[EngineCore], Answer]) -> Answer:
+        """What the engine's thread answers, between two steps."""
+        return await asyncio.wrap_future(self.model.llm.engine().call(question))
+
+    def abort_all(self) -> None:
+        """End what runs, with an error for each client."""
+        self._cut = True
+        for work in list(self.works.values()):
+            work.abort()
+
+    async def close(self) -> None:
+        """End the engine, if there is one."""
+        self.closing = True
+        if self._model is not None:
+            await self._model.engine.close()

@@ -1,0 +1,53 @@
+"""The server's settings: where it listens, who may use it, what it takes.
+
+In: what the user asks. Out: a checked record.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from cutaway.errors import InvalidRequestError
+from cutaway.server.log_format import FORMATS
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8000
+DEFAULT_BODY: Final = 4 << 20  # some times what the longest context takes, as text or as ids
+DEFAULT_GRACE: Final = 10.0
+MOST_GRACE: Final = 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Raises InvalidRequestError for a value outside its limits."""
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT  # 0: a free one
+    api_keys: tuple[str, ...] = ()  # none: anybody may use the server
+    served_names: tuple[str, ...] = ()  # the names of the model for clients; none: the one that it was loaded by
+    cors_origins: tuple[str, ...] = ()  # whose pages may use the server from a browser; "*": all
+    max_body_size: int = DEFAULT_BODY  # bytes
+    grace: float = DEFAULT_GRACE  # seconds that running requests have at the end
+    log_format: str = "text"  # one of FORMATS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InvalidRequestError(f"port is {self.port}; it must be 0 to 65535. 0 takes a free one.", "port")
+        for key in self.api_keys:
+            if not key.strip() or not key.isascii() or not key.isprintable() or key != key.strip():
+                raise InvalidRequestError(
+                    "an API key is empty, or has spaces around it or characters that no header can have. Use ASCII "
+                    "letters and digits.",
+                    "api_key",
+                )
+        if any(not name.strip() for name in self.served_names):
+            raise InvalidRequestError("a served model name is empty. Leave it out for the model's own.", "served_name")
+        if self.max_body_size < 1:
+            raise InvalidRequestError(f"max_body_size is {self.max_body_size}; it must be 1 at least.", "max_body_size")
+        if not 0 <= self.grace <= MOST_GRACE:
+            raise InvalidRequestError(
+                f"grace is {self.grace:g} s; it must be 0 to {MOST_GRACE:g}. Use 0 to end at once.", "grace"
+            )
+        if self.log_format not in FORMATS:
+            raise InvalidRequestError(
+                f"log_format is {self.log_format!r}; it must be one of {', '.join(FORMATS)}.", "log_format"
+            )
