@@ -36,6 +36,7 @@ PARSED_ONLY = {
     "bench": "it measures for twenty seconds",
     "doctor": "it measures for a second, and prints what no two machines have",
     "chat": "it talks with a person",
+    "serve": "it serves until it is told to end",
     "rm": "it would remove the model that the other tests read",
     "ladder": "it measures for minutes",
     "train-tokenizer": "it wants a corpus, and leaves a file behind",
