@@ -73,7 +73,7 @@ def test_a_row_s_bits_depend_on_its_sequence_alone(loaded: LoadedModel, number: 
     rng = np.random.default_rng(number)
     sequences = sequences_of(rng)
     steps = steps_of(rng, [len(ids) for ids in sequences])
-    data_type = str(rng.choice(["f16", "f32"]))
+    data_type = str(rng.choice(["f16", "f32", "int8"]))
     fill = float(rng.choice([np.nan, np.inf, 0.0]))
     pages = Pages(int(rng.choice([16, 32, 128])), int(rng.integers(1 << 30)), fill, data_type)
     logits = run_schedule(loaded, sequences, steps, threads=int(rng.choice([1, 2])), pages=pages)

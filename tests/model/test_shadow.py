@@ -27,6 +27,13 @@ def test_every_operation_of_a_real_run(smollm2: LoadedModel, smollm2_reference: 
     assert exceeding(errors) == {}
 
 
+def test_every_operation_over_an_int8_cache(smollm2: LoadedModel, smollm2_reference: tuple[ModelConfig, Model]) -> None:
+    """What is written is the integers and scales by definition; attention is as near to float64 over these as ever."""
+    errors = shadow_run(smollm2, smollm2_reference[1], "int8")
+    assert_counted(errors, smollm2.config.num_layers)
+    assert exceeding(errors) == {}
+
+
 def assert_counted(errors: Errors, layers: int) -> None:
     """No call was left out."""
     calls = {"matmul": 4 * layers + 1, "quantize_rows": 4 * layers + 1, "norm": 4 * layers + 1}

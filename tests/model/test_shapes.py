@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.formats.gguf import GGUFFile, open_gguf
-from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, kv_format, position_bytes
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.config import read_config
@@ -19,7 +19,6 @@ from cutaway.model.records import Workspace
 from cutaway.model.shapes import (
     BUFFERS,
     DIMENSIONS,
-    KV,
     LAYER_TAPS,
     OPTIONAL,
     TAPS,
@@ -27,7 +26,9 @@ from cutaway.model.shapes import (
     Limits,
     dimensions,
     evaluate,
+    kv_rows,
 )
+from cutaway.ops.cpu.kv_tiles import KV_FORMATS
 from cutaway.ops.cpu.memory import aligned
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from support.rig import Pages, Part, run_schedule
@@ -50,7 +51,8 @@ def flat(work: Workspace) -> dict[str, Any]:
 def test_symbols_evaluate_as_arithmetic_does(values: dict[str, int]) -> None:
     values["K"] *= 32
     values["R"] *= 2
-    rows = [row.shape for row in (*WEIGHTS, *KV, *BUFFERS)] + list(TAPS.values())
+    tables = (WEIGHTS, *map(kv_rows, KV_FORMATS.values()), BUFFERS)
+    rows = [row.shape for table in tables for row in table] + list(TAPS.values())
     for entry in {entry for shape in rows for entry in shape}:
         expected = eval(entry.replace("·", "*").replace("/", "//"), {}, values)
         assert evaluate(entry, values) == expected
@@ -149,13 +151,19 @@ def test_bytes_of_weights_add_up(smollm2: LoadedModel, smollm2_gguf: GGUFFile) -
     assert smollm2.arena.used == smollm2.arena.size == sum(t.nbytes for t in (*matrices, *norms)) + bias
 
 
-@pytest.mark.parametrize(("data_type", "factor"), [("f16", 1), ("f32", 2)])
+@pytest.mark.parametrize("data_type", KV_FORMATS)
 @pytest.mark.parametrize("page_length", [16, 48])
-def test_bytes_of_the_cache_add_up(smollm2: LoadedModel, page_length: int, data_type: str, factor: int) -> None:
+def test_bytes_of_the_cache_add_up(smollm2: LoadedModel, page_length: int, data_type: str) -> None:
     pool = allocate_kv_pool(smollm2.config, 5, page_length, data_type)
     sizes = dimensions(smollm2.config, Limits(1, 1, 1, 16, 5 * page_length // 16))
-    assert [pool.keys.shape, pool.values.shape] == [row.size(sizes) for row in KV]
-    assert pool.nbytes == factor * sum(row.nbytes(sizes) for row in KV)
+    rows = {row.name: (row.size(sizes), row.dtype) for row in kv_rows(kv_format(data_type))}
+    arrays = {"keys": pool.keys, "key_scales": pool.key_scales}
+    arrays |= {"values": pool.values, "value_scales": pool.value_scales}
+    assert rows == {f"kv.{name}": (array.shape, str(array.dtype)) for name, array in arrays.items() if array.size}
+    assert pool.nbytes == sum(row.nbytes(sizes) for row in kv_rows(kv_format(data_type)))
+    number, scale = {"f16": (2, 0), "f32": (4, 0), "int8": (1, 4)}[data_type]
+    assert pool.position_bytes == 2 * 30 * 3 * (64 * number + scale)
+    assert position_bytes(smollm2.config, data_type) == pool.position_bytes
 
 
 def test_a_tiny_model_follows_the_table_too(tmp_path: Path) -> None:

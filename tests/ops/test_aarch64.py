@@ -26,7 +26,8 @@ _TABLE = """
     minimum fcmgt, to_float scvtf, to_int fcvtzs, maximum_int smax, add_int add, sub_int sub, mul_int mul, xor_int eor,
     and_uint and, shift_left ushl, shift_right ushl, mul_high_uint umull2, replace_above cmgt, power_of_two shl,
     and_bytes and, or_bytes orr, sub_bytes sub, shift_left_bytes ushl, shift_right_bytes ushl, look_up_bytes tbl,
-    load_half fcvtl2, store_sized fcvtn2, load_bfloat shll2, load_int8 sshll
+    load_half fcvtl2, store_sized fcvtn2, load_sized_byte scvtf, store_sized_byte frintx,
+    load_bfloat shll2, load_int8 sshll
 """
 WORDS = dict(pair.split() for pair in _TABLE.split(","))
 """Word → the instruction on four lanes (of 16 bytes) of which it takes four, in the names of Arm's manual."""
@@ -76,13 +77,22 @@ def test_each_word_is_four_vector_instructions(compiled: tuple[str, dict[str, li
 
 def test_nothing_is_called_and_no_lane_goes_alone(compiled: tuple[str, dict[str, list[str]]]) -> None:
     """No library's fmaf or half conversion, and no vector taken apart. (Some words give or take one.)"""
-    of_one_number = {"load_half_scalar", "store_scalar_sized", "lane_sum", "lane_max", "lane_sum_int", "lane_max_int"}
+    of_one_number = {
+        "load_half_scalar",
+        "store_scalar_sized",
+        "store_scalar_byte",
+        "lane_sum",
+        "lane_max",
+        "lane_sum_int",
+        "lane_max_int",
+    }
     for name, instructions in compiled[1].items():
         assert [text for text in instructions if CALL.match(text)] == [], name
         if name not in of_one_number | {"lanes_at_most", "look_up_bytes"}:
             assert [text for text in instructions if SCALAR.match(text) or ONE_LANE.match(text)] == [], name
     assert names(compiled[1]["load_half_scalar"])["fcvt"] == 1
     assert names(compiled[1]["store_scalar_sized"])["fcvt"] == 1
+    assert names(compiled[1]["store_scalar_byte"])["frintx"] == 1
 
 
 def test_a_product_and_a_sum_are_rounded_apart(compiled: tuple[str, dict[str, list[str]]]) -> None:

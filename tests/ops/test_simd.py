@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from cutaway.ops import simd
-from cutaway.ops.kernel_cache import kernel
+from cutaway.ops.kernel_cache import kernel, root_jit
 from cutaway.ops.simd import processor, registers
 from support.bits import assert_same_floats, differing
 from support.exact import nearest_float32
@@ -552,6 +552,28 @@ def test_words_of_size_four_copy() -> None:
     assert differing(out, EDGE_FLOATS[[*range(16), 1]]) == 0
 
 
+def test_words_of_size_one_round_to_even() -> None:
+    """Every byte comes back; between two, the nearest, and of two halves the even one."""
+
+    @numba.njit
+    def run(source: int, out: int, scalars: int, back: int, count: int) -> None:
+        for i in range(0, count, 16):
+            simd.store_sized(out + i, simd.load(source + 4 * i), 1)
+            simd.store(back + 4 * i, simd.load_sized(out + i, 1))
+        for i in range(count):
+            simd.store_scalar_sized(scalars + i, simd.load_scalar(source + 4 * i), 1)
+
+    whole = np.arange(-128, 128, dtype=F32)
+    halves = whole[:-1] + F32(0.5)
+    below, above = np.nextafter(halves, F32(-200)), np.nextafter(halves[:-1], F32(200))
+    values = np.concatenate([whole, halves[:-1], below, above, [-0.0, 1e-45, -1e-45, 0]]).astype(F32)
+    values = np.resize(values, -(-values.size // LANES) * LANES)
+    out, scalars, back = (np.zeros(values.size, dtype) for dtype in (np.int8, np.int8, F32))
+    run(values.ctypes.data, out.ctypes.data, scalars.ctypes.data, back.ctypes.data, values.size)
+    expected = [round(Fraction(float(x))) for x in values]  # Python's own, ties to even
+    assert out.tolist() == scalars.tolist() == back.tolist() == expected
+
+
 def test_bytes() -> None:
     @numba.njit
     def run(ints: int, out: int) -> None:
@@ -673,6 +695,21 @@ def test_a_kernel_is_called_by_its_address() -> None:
     out = np.zeros(1, F32)
     run(write_difference.address, out.ctypes.data)
     assert out[0] == 42
+
+
+def test_a_compiled_function_is_called_by_its_entry() -> None:
+    @root_jit
+    def difference(x: int, y: float) -> float:
+        return x - y
+
+    @numba.njit
+    def run(entry: int, words: int, results: int) -> int:
+        return processor.call_entry(entry, words, results)
+
+    entry, words, _ = difference.made_ready(50, 7.5)  # type: ignore[attr-defined]
+    arguments, results = np.frombuffer(words, np.int64), np.zeros(1, np.float64)
+    assert run(entry.address, arguments.ctypes.data, results.ctypes.data) == 0
+    assert results[0] == 42.5
 
 
 def test_a_core_can_be_offered_to_others() -> None:

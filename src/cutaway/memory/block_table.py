@@ -2,6 +2,8 @@
 
 Position p lies in ``blocks[p // block_length]``. The first ``len(entries)`` blocks are full and cached: other
 sequences may hold them too, and nobody writes to them any more.
+
+In: blocks, as the block manager gives them. Out: the block of each position, which attention reads.
 """
 
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from cutaway.errors import CapacityError
 class MemoryPlan:
     """Bytes, resident from the engine's start on."""
 
-    runtime: int  # Python, LLVM, compiled kernels, the tokenizer
+    runtime: int  # Python, compiled kernels, the tokenizer; no compiler, since kernels come from the cache
     weights: int  # as they are loaded
     workspace: int  # the buffers of a step, the sampler's
     position: int  # keys and values of one position in all layers

@@ -37,14 +37,18 @@ def runs_of(first: int, start: int, count: int) -> list[tuple[int, int]]:
     return runs
 
 
-def make_batch(pieces: Sequence[Piece]) -> Batch:
-    """The batch of these pieces, in this order. Logits come out in the order of the pieces, then of their tokens."""
+def make_batch(pieces: Sequence[Piece], spare_pages: int = 0) -> Batch:
+    """The batch of these pieces, in this order. Logits come out in the order of the pieces, then of their tokens.
+
+    spare_pages: columns of the block tables behind the longest, for pages to come.
+    """
     tokens: list[int] = []
     positions: list[int] = []
     sequences: list[int] = []
     runs: list[tuple[int, int]] = []
     output_rows: list[int] = []
-    block_tables = np.full((len(pieces), max(len(piece.pages) for piece in pieces)), NO_PAGE, np.int32)
+    most_pages = max(len(piece.pages) for piece in pieces)
+    block_tables = np.full((len(pieces), most_pages + spare_pages), NO_PAGE, np.int32)
     for number, piece in enumerate(pieces):
         count = len(piece.tokens)
         if not 0 <= piece.outputs <= count or count == 0 or piece.start < 0:

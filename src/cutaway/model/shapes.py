@@ -15,7 +15,7 @@ import numpy as np
 from cutaway.model.config import ModelConfig
 from cutaway.ops.cpu.arrays import ROW_GROUP
 from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
-from cutaway.ops.cpu.kv_tiles import SUBTILE
+from cutaway.ops.cpu.kv_tiles import SUBTILE, KVFormat
 from cutaway.ops.cpu.tiles.layout import TILE_ROWS
 from cutaway.ops.cpu.tiles.panel import PANEL_ROWS, room_bytes
 
@@ -170,10 +170,19 @@ def layer_parts(config: ModelConfig) -> dict[str, Part]:
     return {**attention, "attn_output": output, "ffn_gate": gate, "ffn_up": up, "ffn_down": down}
 
 
-KV: Final = (
-    Row("kv.keys", ("L", "S", "Hkv", "Dh", str(SUBTILE)), "float16", "keys, a lane is a position"),
-    Row("kv.values", ("L", "S", "Hkv", str(SUBTILE), "Dh"), "float16", "values, a lane is a dimension"),
-)
+def kv_rows(layout: KVFormat) -> tuple[Row, ...]:
+    """The KV cache in this data type: keys, values and, behind int8 numbers, their scales."""
+    heads, slots = ("L", "S", "Hkv"), str(SUBTILE)
+    numbers = (
+        Row("kv.keys", (*heads, "Dh", slots), layout.dtype, "keys, a lane is a position"),
+        Row("kv.values", (*heads, slots, "Dh"), layout.dtype, "values, a lane is a dimension"),
+    )
+    scales = (
+        Row("kv.key_scales", (*heads, slots), "float32", "behind the keys of a head and sub-tile: each one's scale"),
+        Row("kv.value_scales", (*heads, slots), "float32", "behind its values: each one's scale"),
+    )
+    return numbers + scales if layout.scaled else numbers
+
 
 BUFFERS: Final = (
     Row("x", ("T", "D"), "float32", "the residual stream"),

@@ -91,15 +91,22 @@ class Compiled(Part):
     def __init__(self, function: Callable[..., Any], is_part: bool = True) -> None:
         super().__init__(function)
         self.is_part = is_part  # of other compiled functions
-        self._entries: dict[tuple[str, ...], _Entry] = {}
+        self._entries: dict[tuple[str, ...], Entry] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        entry, words, _made = self.made_ready(*arguments)
+        return entry(words)
+
+    def made_ready(self, *arguments: Any) -> tuple["Entry", bytes, list[Argument]]:
+        """A call that is not made yet: the way in for arguments of these types, their words, and what must live until
+        it has been made.
+        """
         made = [make_argument(each) for each in arguments]
         types = tuple([each.type for each in made])
         entry = self._entries.get(types)
         if entry is None:
             entry = self._find(types, made)
-        return entry(b"".join([each.words for each in made]))
+        return entry, b"".join([each.words for each in made]), made
 
     def prepare(self, *arguments: Any) -> None:
         """Compile, or find in the cache, for the types of these arguments; nothing is called."""
@@ -118,10 +125,10 @@ class Compiled(Part):
         types = tuple(make_argument(each).type for each in arguments)
         return types in self._entries or kernel_files.path(self.place, types).exists()
 
-    def _find(self, types: tuple[str, ...], made: list[Argument]) -> "_Entry":
+    def _find(self, types: tuple[str, ...], made: list[Argument]) -> "Entry":
         with _lock:
             if types not in self._entries:
-                self._entries[types] = _Entry(*_content(self, types, lambda: self._compiled(made)))
+                self._entries[types] = Entry(*_content(self, types, lambda: self._compiled(made)))
             return self._entries[types]
 
     def _compiled(self, made: list[Argument]) -> tuple[list[str], bytes]:
@@ -185,20 +192,26 @@ class Kernel(_Source):
             return self._code.addresses[ENTRY]
 
 
-class _Entry:
+class Entry:
     """The way into a compiled function: called with its arguments' words, it returns what the function does."""
 
     def __init__(self, kinds: list[str], object_file: bytes) -> None:
         self._code = MachineCode(object_file)
-        self._call = _ENTRY_TYPE(self._code.addresses[ENTRY])
+        self.address: int = self._code.addresses[ENTRY]
+        self._call = _ENTRY_TYPE(self.address)
         self._results = struct.Struct("<" + "".join(_RESULTS[kind] for kind in kinds))
+        self.num_results = len(kinds)  # words
         self._room = ctypes.c_int64 * len(kinds)
 
     def __call__(self, words: bytes) -> Any:
         room = self._room()
-        if status := self._call(words, room):
+        return self.result(self._call(words, room), room)
+
+    def result(self, status: int, words: Any) -> Any:
+        """What the function returns, from the entry's status and the words that it wrote: any buffer."""
+        if status:
             raise RuntimeError(f"compiled code ended with status {status}: a fault of Cutaway. Please report it.")
-        found = self._results.unpack(room)
+        found = self._results.unpack(words)
         return found if len(found) > 1 else found[0] if found else None
 
 

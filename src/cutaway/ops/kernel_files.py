@@ -25,7 +25,7 @@ from cutaway.hub.paths import kernels_dir
 from cutaway.ops.simd.host import processor_features, processor_name
 from cutaway.ops.simd.lowering import LOWERING
 
-COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/records.py", "sampling/**/*.py")
+COMPILED_SOURCES: Final = ("ops/**/*.py", "model/forward.py", "model/hidden.py", "model/records.py", "sampling/**/*.py")
 """The package's sources that end up in compiled code."""
 
 LIBRARIES: Final = ("numba", "llvmlite", "numpy")

@@ -1,4 +1,6 @@
-"""Attention and the cache's writes against a slow loop in float64, around every border of its tiles."""
+"""Attention and the cache's writes against a slow loop in float64, around every border of its tiles. With int8 the loop
+takes the numbers that the cache keeps; ``test_kv_int8`` says how far these are from what was written.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ def check(sizes: Sizes, lengths: list[int], new: list[int], seed: int = 0, threa
     assert np.abs(attend(case, threads) - exact).max() <= BOUND * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("data_type", ["f16", "f32"])
+@pytest.mark.parametrize("data_type", ["f16", "f32", "int8"])
 @pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 96, 256])
 @pytest.mark.parametrize("group", [1, 2, 3, 7])
 def test_head_widths_and_groups(group: int, head_dim: int, data_type: str) -> None:
@@ -32,7 +34,7 @@ def test_head_widths_and_groups(group: int, head_dim: int, data_type: str) -> No
 
 @pytest.mark.parametrize("length", BORDERS)
 def test_one_new_token_at_any_position(length: int) -> None:
-    for group, data_type in ((1, "f32"), (3, "f16")):
+    for group, data_type in ((1, "f32"), (3, "f16"), (7, "int8")):
         check(Sizes(2 * group, 2, 32, data_type=data_type), [length], [1], seed=length)
 
 
@@ -40,7 +42,8 @@ def test_one_new_token_at_any_position(length: int) -> None:
 def test_chunks_that_end_at_any_position(length: int) -> None:
     """Chunks of 7, of 64 and the whole, so that runs begin at every place of a tile."""
     for new in {min(length, chunk) for chunk in (7, 64, 300)}:
-        check(Sizes(3, 1, 16), [length], [new], seed=length)
+        for data_type in ("f16", "int8"):
+            check(Sizes(3, 1, 16, data_type=data_type), [length], [new], seed=length)
 
 
 @pytest.mark.parametrize("page_length", [16, 48, 1024])
@@ -48,9 +51,12 @@ def test_pages_of_any_length_in_any_order(page_length: int) -> None:
     check(Sizes(6, 2, 48, page_length=page_length), [130, 1, 49, 97], [1, 1, 49, 40], seed=page_length)
 
 
-def test_page_length_and_order_change_no_bit() -> None:
+@pytest.mark.parametrize("data_type", ["f16", "int8"])
+def test_page_length_and_order_change_no_bit(data_type: str) -> None:
     results = [
-        attend(make_case(Sizes(6, 2, 48, page_length=page_length), [130, 17, 300], [1, 17, 9], seed=5))
+        attend(
+            make_case(Sizes(6, 2, 48, page_length=page_length, data_type=data_type), [130, 17, 300], [1, 17, 9], seed=5)
+        )
         for page_length in (16, 48, 128, 512)
     ]
     for other in results[1:]:
@@ -82,9 +88,10 @@ def test_split_over_the_team_or_not_the_bits_are_the_same(length: int, num_kv_he
         assert differing(results[0], other) == 0
 
 
-def test_a_token_does_not_depend_on_its_chunk() -> None:
+@pytest.mark.parametrize("data_type", ["f16", "int8"])
+def test_a_token_does_not_depend_on_its_chunk(data_type: str) -> None:
     """One by one, in chunks of 7 and of 64, whole: the same bits at every position."""
-    sizes = Sizes(6, 2, 48)
+    sizes = Sizes(6, 2, 48, data_type=data_type)
     length = 150
     whole = attend(make_case(sizes, [length], [length], seed=8))
     for chunk in (1, 7, 64):
@@ -154,15 +161,15 @@ WINDOWS = [1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 512]
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_window_of_any_width(window: int) -> None:
     """Single tokens, chunks and prompts, on both sides of the window's width; slots before it are never read."""
-    for group, data_type in ((1, "f32"), (3, "f16")):
+    for group, data_type in ((1, "f32"), (3, "f16"), (2, "int8")):
         sizes = Sizes(2 * group, 2, 32, data_type=data_type, window=window)
         check(sizes, [window, window + 1, 150, 700, 9], [1, 1, 150, 33, 3], seed=window)
 
 
-@pytest.mark.parametrize("window", [1, 5, 16, 37, 64, 100])
-def test_a_token_in_a_window_does_not_depend_on_its_chunk(window: int) -> None:
+@pytest.mark.parametrize(("window", "data_type"), [*((n, "f16") for n in (1, 5, 16, 37, 64, 100)), (37, "int8")])
+def test_a_token_in_a_window_does_not_depend_on_its_chunk(window: int, data_type: str) -> None:
     """A run's first query reaches further back than its last: the tiles that only the first needs change no bit."""
-    sizes = Sizes(6, 2, 48, window=window)
+    sizes = Sizes(6, 2, 48, window=window, data_type=data_type)
     length = 300
     whole = attend(make_case(sizes, [length], [length], seed=8))
     for chunk in (1, 3, 7, 64):

@@ -73,6 +73,15 @@ def _rows_at_once(rows: int, r: int) -> int:
 
 
 @inner_jit
+def _scale_rows(scores: int, scales: int, rows: int) -> None:
+    """scores[r, 0:16] · scales[0:16], in place; scores, or what has become of them: weights."""
+    by = load(scales)
+    for r in range(rows):
+        target = scores + 4 * TILE * r
+        store(target, mul(load(target), by))
+
+
+@inner_jit
 def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scores: int) -> None:
     """scores[r, 0:16] for one sub-tile of keys."""
     r = 0
@@ -88,10 +97,11 @@ def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scor
                 head_dim,
                 scores + 4 * TILE * r,
                 4 * TILE,
-                SUBTILE * kv.element_bytes,
             ),
         )
         r += step
+    if kv.scales > 0:
+        _scale_rows(scores, keys + kv.scales, rows)
 
 
 @inner_jit
@@ -119,7 +129,6 @@ def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max
 
 @inner_jit
 def _mix_rows(
-    kv: KVCache,
     kernel: int,
     values: int,
     begin: int,
@@ -131,18 +140,7 @@ def _mix_rows(
 ) -> None:
     """out += weights[begin:end] @ values[begin:end] for tokens of one sub-tile: nothing beyond ``end`` is ever read."""
     if begin < end:
-        call_kernel(
-            kernel,
-            (
-                values + begin * head_dim * kv.element_bytes,
-                end - begin,
-                weights + 4 * begin,
-                4 * TILE,
-                head_dim,
-                out,
-                out_stride,
-            ),
-        )
+        call_kernel(kernel, (values, begin, end, weights, 4 * TILE, head_dim, out, out_stride))
 
 
 @inner_jit
@@ -233,14 +231,14 @@ def _mix_block(
             first, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
             early = min(begin, last)
             _mix_rows(
-                kv, kv.mix_one, values, first, early, weights + 4 * TILE * r, head_dim, out + r * out_stride, out_stride
+                kv.mix_one, values, first, early, weights + 4 * TILE * r, head_dim, out + r * out_stride, out_stride
             )
     kernel = kv.mix_most if step == MOST_QUERIES else kv.mix_many if step == QUERY_BLOCK else kv.mix_one
-    _mix_rows(kv, kernel, values, begin, end, weights, head_dim, out, out_stride)
+    _mix_rows(kernel, values, begin, end, weights, head_dim, out, out_stride)
     for r in range(1, step):
         _, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
         late = weights + 4 * TILE * r
-        _mix_rows(kv, kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
+        _mix_rows(kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
 
 
 @inner_jit
@@ -279,6 +277,9 @@ def _attend_tile(
             store(o + i, zeros(1))
     for j in subtiles:
         values = kv.values + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
+        if kv.scales > 0:
+            # A slot that nobody wrote yet may spoil its weight, which no value is then mixed with.
+            _scale_rows(scores + 64 * j, values + kv.scales, rows)
         r = 0
         while r < rows:
             step = _rows_at_once(rows, r)

@@ -42,8 +42,9 @@ def kv_write(
                     row + 4 * head_dim * (num_heads + head),
                     row + 4 * head_dim * (num_heads + num_kv_heads + head),
                     head_dim,
-                    kv.keys + target + slot * kv.element_bytes,
-                    kv.values + target + slot * head_dim * kv.element_bytes,
+                    slot,
+                    kv.keys + target,
+                    kv.values + target,
                 ),
             )
     barrier(team)

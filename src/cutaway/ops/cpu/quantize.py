@@ -29,7 +29,23 @@ from cutaway.ops.simd import (
 
 CHUNK: Final = 16  # blocks of a piece of work: enough to be worth sharing
 LEAST: Final = np.float32(2.0**-120)
-"""Blocks whose greatest magnitude is smaller are taken as zeros: 127 / max|x| would overflow."""
+"""Numbers whose greatest magnitude is smaller are taken as zeros: 127 / max|x| would overflow."""
+
+
+@inlined
+def int8_scales(bits: int) -> tuple[np.float32, np.float32]:
+    """(127 / max|x|, max|x| / 127): what takes numbers to -127 … 127, and back. bits: those of max|x|, as an integer.
+
+    As integers the bits of magnitudes have the same order, and NaN is the greatest: it spoils the scale, and with it
+    every product, instead of passing for a small number.
+    """
+    largest = np.int32(bits).view(np.float32)
+    inverse = np.float32(0.0)
+    if largest < LEAST:
+        largest = np.float32(0.0)
+    else:
+        inverse = np.float32(127.0) / largest
+    return inverse, largest / np.float32(127.0)
 
 
 @inlined
@@ -38,21 +54,13 @@ def _quantize_block(source: int, q: int, scale: int, block_sum: int, scaled_sum:
     the int32 sum of the int8, and the float32 product of the two.
     """
     low, high = load(source), load(source + 64)
-    # As integers the bits of magnitudes have the same order, and NaN is the greatest: it spoils the scale, and
-    # with it every product, instead of passing for a small number.
     bits = maximum_int(bits_as_int(absolute(low)), bits_as_int(absolute(high)))
-    largest = np.int32(lane_max_int(bits)).view(np.float32)
-    inverse = np.float32(0.0)
-    if largest < LEAST:
-        largest = np.float32(0.0)
-    else:
-        inverse = np.float32(127.0) / largest
+    inverse, step = int8_scales(lane_max_int(bits))
     q_low = to_int(round_even(mul(low, splat(inverse))))
     q_high = to_int(round_even(mul(high, splat(inverse))))
     store_int8(q, q_low)
     store_int8(q + 16, q_high)
     total = lane_sum_int(add_int(q_low, q_high))
-    step = largest / np.float32(127.0)
     store_scalar(scale, step)
     store_uint32_scalar(block_sum, total)
     store_scalar(scaled_sum, step * np.float32(total))

@@ -31,7 +31,9 @@ WORDS: Final = {
         "splat_rows_int splat_rows_int8 store store_int store_int8 store_rows store_scalar "
         "store_scalar_sized store_sized store_uint8 store_uint8_scalar store_uint32_scalar "
     ),
-    "processor": ("atomic_add atomic_load atomic_store call_kernel cycles pause set_float_environment yield_core "),
+    "processor": (
+        "atomic_add atomic_load atomic_store call_entry call_kernel cycles pause set_float_environment yield_core "
+    ),
     "taps": ("clock_tap no_row_tap no_tap "),
 }
 """The words, by the module that defines them."""

@@ -212,36 +212,51 @@ def store_scalar(typing_context: Any, address: Any, x: Any) -> Any:
 
 
 def _stored_type(size: Any) -> tuple[ir.Type, ir.Type] | None:
-    """(scalar, vector) of a literal size in bytes: 2 is float16, 4 is float32."""
+    """(scalar, vector) of a literal size in bytes: 1 is int8, 2 is float16, 4 is float32."""
     if not isinstance(size, types.IntegerLiteral):
         return None
-    return {2: (F16, _VECTOR_F16), 4: (F32, VECTOR_F32)}[size.literal_value]
+    return {1: (I8, _VECTOR_I8), 2: (F16, _VECTOR_F16), 4: (F32, VECTOR_F32)}[size.literal_value]
+
+
+def _narrow(builder: ir.IRBuilder, x: ir.Value, stored: ir.Type) -> ir.Value:
+    """float32, one or 16, as a number of the stored type, rounded to nearest even."""
+    if stored == x.type:
+        return x
+    if stored in (F16, _VECTOR_F16):
+        return builder.fptrunc(x, stored)
+    suffix, integers = ("f32", I32) if x.type == F32 else ("v16f32", VECTOR_I32)
+    return builder.trunc(builder.fptosi(call_llvm(builder, f"llvm.rint.{suffix}", x.type, x), integers), stored)
 
 
 @intrinsic(prefer_literal=True)
 def load_sized(typing_context: Any, address: Any, size: Any) -> Any:
-    """16 floats of ``size`` bytes (a literal 2 or 4) as float32."""
+    """16 numbers of ``size`` bytes (a literal: 1 int8, 2 float16, 4 float32) as float32."""
     stored = _stored_type(size)
     if stored is None:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
         vector = load_at(builder, values[0], stored[1])
-        return pack(builder, FLOATS, [vector if stored[0] is F32 else builder.fpext(vector, VECTOR_F32)])
+        if stored[0] is I8:
+            vector = builder.sitofp(builder.sext(vector, VECTOR_I32), VECTOR_F32)
+        elif stored[0] is F16:
+            vector = builder.fpext(vector, VECTOR_F32)
+        return pack(builder, FLOATS, [vector])
 
     return FLOATS(Address, size), codegen
 
 
 @intrinsic(prefer_literal=True)
 def store_sized(typing_context: Any, address: Any, x: Any, size: Any) -> Any:
-    """16 float32 as floats of ``size`` bytes (a literal 2 or 4), rounded to nearest even."""
+    """16 float32 as numbers of ``size`` bytes (as ``load_sized``), rounded to nearest even. A magnitude that int8
+    doesn't hold must not come; NaN becomes any number.
+    """
     stored = _stored_type(size)
     if stored is None:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        vector = builder.extract_value(values[1], 0)
-        store_at(builder, vector if stored[0] is F32 else builder.fptrunc(vector, stored[1]), values[0])
+        store_at(builder, _narrow(builder, builder.extract_value(values[1], 0), stored[1]), values[0])
         return context.get_dummy_value()
 
     return types.none(Address, FLOATS, size), codegen
@@ -249,13 +264,13 @@ def store_sized(typing_context: Any, address: Any, x: Any, size: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def store_scalar_sized(typing_context: Any, address: Any, x: Any, size: Any) -> Any:
-    """One float32 as a float of ``size`` bytes (a literal 2 or 4), rounded to nearest even."""
+    """One float32 as a number of ``size`` bytes, as ``store_sized`` does it."""
     stored = _stored_type(size)
     if stored is None:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        store_at(builder, values[1] if stored[0] is F32 else builder.fptrunc(values[1], stored[0]), values[0])
+        store_at(builder, _narrow(builder, values[1], stored[0]), values[0])
         return context.get_dummy_value()
 
     return types.none(Address, types.float32, size), codegen

@@ -108,6 +108,21 @@ def set_float_environment(typing_context: Any, state: Any) -> Any:
 
 
 @intrinsic
+def call_entry(typing_context: Any, address: Any, words: Any, results: Any) -> Any:
+    """Call a compiled function by its entry, with the addresses of its arguments' words and of room for its results
+    (``compiler.compile_entry``). Returns the entry's status, 0 if all is well.
+    """
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        bytes_at = I8.as_pointer()
+        function = ir.FunctionType(I32, [bytes_at, bytes_at]).as_pointer()
+        places = [builder.inttoptr(value, bytes_at) for value in values[1:]]
+        return builder.sext(builder.call(builder.inttoptr(values[0], function), places), I64)
+
+    return types.int64(Address, Address, Address), codegen
+
+
+@intrinsic
 def call_kernel(typing_context: Any, address: Any, arguments: Any) -> Any:
     """Call a compiled kernel ``void f(int64, …)`` by its address with a tuple of int64 arguments."""
     count = len(arguments)
