@@ -88,9 +88,13 @@ def logit_bias(logits: Array, biases: Mapping[int, float]) -> Array:
     return result
 
 
-def masks(logits: Array, allowed: Iterable[int] | None, forbidden: Iterable[int]) -> Array:
+def masks(
+    logits: Array, allowed: Iterable[int] | None, forbidden: Iterable[int], grammar: Iterable[int] | None = None
+) -> Array:
     kept = set(range(logits.size)) if allowed is None else set(allowed)
     kept -= set(forbidden)
+    if grammar is not None:
+        kept &= set(grammar)
     return np.array([value if token in kept else -np.inf for token, value in enumerate(logits)])
 
 

@@ -121,8 +121,10 @@ def test_values_that_ask_for_nothing_change_no_bit(row: tuple[np.ndarray, np.nda
     assert penalised(logits, prompt, output).tobytes() == logits.tobytes()
     changed = logits.copy()
     adjust.logit_bias(changed, ids(), floats())
-    adjust.masks(changed, ids(), ids(), np.zeros(logits.size, np.float32))
-    assert changed.tobytes() == logits.tobytes()
+    every = np.full(-(-logits.size // 32), -1, np.int32)
+    for bits in (ids(), every):
+        adjust.masks(changed, ids(), ids(), bits, np.zeros(logits.size, np.float32))
+        assert changed.tobytes() == logits.tobytes()
 
 
 @given(st.integers(1, 100), st.data())
@@ -132,13 +134,17 @@ def test_bias_is_added_and_masks_keep_what_is_allowed_and_not_forbidden(V: int, 
     biases = data.draw(st.dictionaries(tokens, st.floats(-100, 100, width=32)))
     allowed = data.draw(st.none() | st.lists(tokens, min_size=1, unique=True))
     forbidden = data.draw(st.lists(tokens))
+    grammar = data.draw(st.none() | st.sets(tokens))
+    bits = np.zeros(0 if grammar is None else -(-V // 32), np.uint32)
+    for token in grammar or ():
+        bits[token // 32] |= np.uint32(1 << token % 32)
     row = logits.copy()
     adjust.logit_bias(row, ids(*biases), floats(*biases.values()))
     biased = oracle.logit_bias(logits.astype(np.float64), biases)
     np.testing.assert_allclose(row, biased, rtol=1e-6, atol=1e-6)
     kept = np.full(V, np.nan, np.float32)
-    adjust.masks(row, ids(*(allowed or ())), ids(*forbidden), kept)
-    np.testing.assert_allclose(row, oracle.masks(biased, allowed, forbidden), rtol=1e-6, atol=1e-6)
+    adjust.masks(row, ids(*(allowed or ())), ids(*forbidden), bits.view(np.int32), kept)
+    np.testing.assert_allclose(row, oracle.masks(biased, allowed, forbidden, grammar), rtol=1e-6, atol=1e-6)
 
 
 def test_a_bias_moves_no_infinity() -> None:

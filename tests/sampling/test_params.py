@@ -16,6 +16,7 @@ import pytest
 from cutaway.errors import InvalidRequestError
 from cutaway.sampling.params import SamplingParams, check_against_vocabulary, fresh_seed
 from cutaway.sampling.params_table import parameter_rows
+from cutaway.sampling.structured_outputs import StructuredOutputsParams
 from cutaway.sampling.unsupported import UNSUPPORTED
 
 NOT_NUMBERS = (None, "0.5", "1", True, False, float("nan"), float("inf"), float("-inf"), [1], 1j, 10**400)
@@ -51,6 +52,16 @@ LISTS = {  # what is given and what is kept
     "bad_words": ((None, None), ([], None), (["x", " x", "x"], ("x", " x")), (["w" * 5000], ("w" * 5000,))),
     "stop_token_ids": ((None, None), ([], None), ([5, 3, 5, np.int64(3)], (5, 3)), (range(2), (0, 1))),
     "allowed_token_ids": ((None, None), ([2**31 - 1, 0, 0], (2**31 - 1, 0)), ((7,), (7,))),
+    "structured_outputs": (
+        (None, None),
+        ({"regex": "a"}, StructuredOutputsParams(regex="a")),
+        (StructuredOutputsParams(choice=["b", "a", "b"]), StructuredOutputsParams(choice=("b", "a"))),
+        ({"json": {"b": 1, "a": "é"}}, StructuredOutputsParams(json='{"b":1,"a":"é"}')),
+        (
+            {"json_object": True, "regex": None, "disable_any_whitespace": False},
+            StructuredOutputsParams(json_object=True),
+        ),
+    ),
     "logit_bias": (
         (None, None),
         ({}, None),
@@ -80,6 +91,7 @@ REFUSED = {
     "stop_token_ids": (5, "5", {5: 1}, True, b"5"),
     "allowed_token_ids": ([], (), 5, "5", {5: 1}, True),
     "logit_bias": (5, "5", [[5, 1]], [], True, ((5, 1),)),
+    "structured_outputs": (5, "json", [{"regex": "a"}], True, ("regex", "a")),
 }
 REFUSED_ITEMS = {
     "stop_token_ids": (-1, True, "5", 5.0, None, 2**31, 10**400, float("nan")),

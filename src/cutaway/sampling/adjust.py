@@ -16,7 +16,9 @@ from cutaway.sampling.row import FARTHEST
 @jit
 def adjusts(asked: ParamsRecord, history: History) -> bool:
     """Whether any of these steps may change a logit. If not, no copy of the row is made."""
-    if asked.bias_ids.size > 0 or asked.allowed_ids.size > 0 or history.forbidden_ids.size > 0:
+    if asked.bias_ids.size > 0 or asked.allowed_ids.size > 0:
+        return True
+    if history.forbidden_ids.size > 0 or history.allowed_bits.size > 0:
         return True
     if asked.repetition != 1.0 and history.prompt_ids.size + history.output_ids.size > 0:
         return True
@@ -25,8 +27,10 @@ def adjusts(asked: ParamsRecord, history: History) -> bool:
 
 @jit
 def ids_inside(asked: ParamsRecord, history: History, V: int) -> bool:
-    """Whether all ids are of a vocabulary of V: another would be written into somebody else's memory."""
-    outside = 0
+    """Whether all ids are of a vocabulary of V, and there is a bit for each of its ids, if there are any: another would
+    be written into somebody else's memory.
+    """
+    outside = 0 < history.allowed_bits.size != (V + 31) // 32
     for ids in (asked.bias_ids, asked.allowed_ids, history.forbidden_ids, history.prompt_ids, history.output_ids):
         for token in ids:
             outside |= token < 0 or token >= V
@@ -48,8 +52,9 @@ def logit_bias(row: Floats, ids: Ints, values: Floats) -> None:
 
 
 @jit
-def masks(row: Floats, allowed: Ints, forbidden: Ints, kept: Floats) -> None:
-    """-∞ for all but the allowed ids (none given: all are), and for the forbidden ones.
+def masks(row: Floats, allowed: Ints, forbidden: Ints, bits: Ints, kept: Floats) -> None:
+    """-∞ for all but the allowed ids (none given: all are), for the forbidden ones, and where a bit is 0 (no bits
+    given: none is).
 
     kept: [V or more] float32, written over.
     """
@@ -62,6 +67,15 @@ def masks(row: Floats, allowed: Ints, forbidden: Ints, kept: Floats) -> None:
             row[allowed[i]] = kept[i]
     for token in forbidden:
         row[token] = -np.inf
+    for word in range(bits.size):
+        first, end = 32 * word, min(32 * word + 32, row.shape[0])
+        if bits[word] == 0:  # most are, as a rule
+            for i in range(first, end):
+                row[i] = -np.inf
+        elif bits[word] != -1:
+            for i in range(first, end):
+                if bits[word] >> (i - first) & 1 == 0:
+                    row[i] = -np.inf
 
 
 @jit

@@ -86,7 +86,7 @@ def choose(
         copy_row(logits, row)
     logit_bias(row, asked.bias_ids, asked.bias_values)
     tap("logit_bias", row)
-    masks(row, asked.allowed_ids, history.forbidden_ids, scratch.weights)
+    masks(row, asked.allowed_ids, history.forbidden_ids, history.allowed_bits, scratch.weights)
     tap("masks", row)
     repetition_penalty(row, asked.repetition, history.prompt_ids, history.output_ids, scratch.counts)
     count_penalties(row, asked.presence, asked.frequency, history.output_ids, scratch.counts)

@@ -1,6 +1,6 @@
 """What a row's adjustments depend on beside the request: the tokens before it, and the tokens that it may not become.
 
-In: ids as arrays. Out: a ``History``, one for each step.
+In: ids and bits as arrays. Out: a ``History``, one for each step.
 """
 
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ class History(NamedTuple):
     prompt_ids: Ints  # [P] int32
     output_ids: Ints  # [G] int32, the tokens generated so far
     forbidden_ids: Ints  # [B] int32, masked in this step; see ``forbidden``
+    allowed_bits: Ints = NO_IDS  # [ceil(V / 32)] int32, bit i % 32 of word i // 32: whether id i is; empty: all are
 
 
 EMPTY_HISTORY: Final = History(NO_IDS, NO_IDS, NO_IDS)

@@ -16,6 +16,7 @@ import numpy as np
 from cutaway.errors import InvalidRequestError
 from cutaway.sampling.params_checks import Biases, Check, Flag, Ids, Integer, Number, Texts, refuse_outside, shown
 from cutaway.sampling.params_record import MOST_TOP_K, SMALLEST_NORMAL, ParamsRecord
+from cutaway.sampling.structured_outputs import Form, StructuredOutputsParams
 from cutaway.sampling.unsupported import refuse_by_name
 
 HIGHEST_TEMPERATURE: Final = 100.0
@@ -146,6 +147,11 @@ class SamplingParams:
         Sequence[str] | None,
         Texts(MOST_BAD_WORDS, "Leave it out for none."),
         "A token that would complete one of these, with or without a space before it, is masked.",
+    ] = None
+    structured_outputs: Annotated[
+        StructuredOutputsParams | None,
+        Form("Leave it out for any text."),
+        "The form of the answer: tokens that would leave it are masked, and the answer ends where nothing can follow.",
     ] = None
 
     def __post_init__(self) -> None:

@@ -70,6 +70,10 @@ class SamplerScratch(NamedTuple):
             counts=np.zeros(padded, np.int32),
         )
 
+    def with_own_results(self) -> "SamplerScratch":
+        """The same room for another row's sampling, which leaves what was found for this row."""
+        return self._replace(best_ids=self.best_ids.copy(), best_logprobs=self.best_logprobs.copy())
+
 
 @jit
 def copy_tail(logits: Floats, tail: Floats) -> None:

@@ -38,6 +38,15 @@ class NoiseKey(NamedTuple):
     position: int  # of the token being chosen, in its sequence
 
 
+class Row(NamedTuple):
+    """What the next token of a sequence is chosen by."""
+
+    logits: Floats  # [V] float32, contiguous
+    params: SamplingParams
+    key: NoiseKey
+    history: History = EMPTY_HISTORY
+
+
 class SampleResult(NamedTuple):
     """A chosen token. Log-probabilities and rank are the model's own: of the row before all steps."""
 
@@ -60,7 +69,8 @@ def sample_row(
     the request has passed ``check_against_vocabulary``. Raises ComputationError if a logit is NaN or all are -∞,
     InvalidRequestError if all tokens are masked.
     """
-    return _run(choose_compiled, logits, params, key, scratch, history)
+    row = Row(logits, params, key, history)
+    return result_of(choose_compiled(*arguments_of(row, scratch)), row, scratch)
 
 
 def sample_open(
@@ -78,7 +88,8 @@ def sample_open(
     e^-distance and ∞ stands for one that was dropped. At temperature 0 the largest logit decides and these four are not
     taken. The tap sees the sampler's own arrays: copy what you keep.
     """
-    return _run(rebind(tap), logits, params, key, scratch, history)
+    row = Row(logits, params, key, history)
+    return result_of(rebind(tap)(*arguments_of(row, scratch)), row, scratch)
 
 
 def score_row(logits: Floats, token_id: int, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
@@ -91,7 +102,7 @@ def score_row(logits: Floats, token_id: int, num_logprobs: int, scratch: Sampler
     assert 0 <= token_id < V
     assert 0 <= num_logprobs <= MOST_LOGPROBS
     asked = NOTHING_ASKED._replace(num_logprobs=num_logprobs)
-    outcome = choose_compiled(_row(logits, scratch), asked, EMPTY_HISTORY, token_id, 0, 0, 0, scratch)
+    outcome = choose_compiled(_checked(logits, scratch), asked, EMPTY_HISTORY, token_id, 0, 0, 0, scratch)
     if outcome[0] < 0:
         raise _no_numbers(logits, outcome[0], "")
     return _result(outcome, num_logprobs, scratch)
@@ -104,7 +115,7 @@ def noise_row(key: NoiseKey, V: int) -> Floats:
     return noise[:V]
 
 
-def _row(logits: Floats, scratch: SamplerScratch) -> Floats:
+def _checked(logits: Floats, scratch: SamplerScratch) -> Floats:
     """The logits, checked, as memory that compiled code takes."""
     assert logits.dtype == np.float32
     assert logits.flags.c_contiguous
@@ -112,24 +123,22 @@ def _row(logits: Floats, scratch: SamplerScratch) -> Floats:
     return logits if logits.flags.writeable else logits.copy()  # read-only arrays would be compiled for apart
 
 
-def _run(
-    run: Callable[..., Outcome],
-    logits: Floats,
-    params: SamplingParams,
-    key: NoiseKey,
-    scratch: SamplerScratch,
-    history: History,
-) -> SampleResult:
-    asked = params.record
-    if history is not EMPTY_HISTORY:
-        for ids in history:
+def arguments_of(row: Row, scratch: SamplerScratch) -> tuple[Any, ...]:
+    """The arguments of ``choose`` for a row."""
+    if row.history is not EMPTY_HISTORY:
+        for ids in row.history:
             assert ids.dtype == np.int32
             assert ids.flags.c_contiguous
             assert ids.flags.writeable  # others would be compiled for apart
-    outcome = run(_row(logits, scratch), asked, history, -1, key.seed, key.choice, key.position, scratch)
+    seed, choice, position = row.key
+    return _checked(row.logits, scratch), row.params.record, row.history, -1, seed, choice, position, scratch
+
+
+def result_of(outcome: Outcome, row: Row, scratch: SamplerScratch) -> SampleResult:
+    """What ``choose`` has found for a row. Raises as ``sample_row``."""
     if outcome[0] < 0:
-        raise _no_token(logits, params, history, key, outcome[0])
-    return _result(outcome, asked.num_logprobs, scratch)
+        raise _no_token(row.logits, row.params, row.history, row.key, outcome[0])
+    return _result(outcome, row.params.record.num_logprobs, scratch)
 
 
 def _result(outcome: Outcome, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
@@ -169,7 +178,10 @@ def _no_token(logits: Floats, params: SamplingParams, history: History, key: Noi
         masks.append(f"allowed_token_ids allows {len(params.allowed_token_ids)}")
     if history.forbidden_ids.size:
         masks.append(f"bad_words and min_tokens forbid {history.forbidden_ids.size}")
+    if history.allowed_bits.size:
+        allowed = sum(bin(word).count("1") for word in history.allowed_bits.view(np.uint32).tolist())
+        masks.append(f"structured_outputs allows {allowed}")
     return InvalidRequestError(
         f"of {V} tokens{where} none is left: {', '.join(masks)}. Allow more tokens, or forbid fewer.",
-        "allowed_token_ids" if params.allowed_token_ids else "bad_words",
+        "allowed_token_ids" if params.allowed_token_ids else "bad_words" if params.bad_words else "structured_outputs",
     )

@@ -39,7 +39,6 @@ UNSUPPORTED: Final = (
     Unsupported("stream_interval", (None, 1), "A stream has a delta for each token. Join deltas as you like."),
     Unsupported("skip_clone", (False,), "A SamplingParams can't change, so it is never cloned. Leave it out."),
     Unsupported("output_text_buffer_length", (0,), "It follows from stop. Leave it out."),
-    Unsupported("structured_outputs", (None,), "Ask for the form in the prompt and check the answer."),
     Unsupported("extra_args", (None, {}), "There are no plug-ins that would read it. Leave it out."),
     Unsupported("skip_reading_prefix_cache", (None,), "A cached prefix gives the same bits. Leave it out."),
     Unsupported("thinking_token_budget", (None, -1), "Use max_tokens for the whole answer."),
