@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizer_cases import FIXTURES
 from tokenizer_texts import LONG, SMOLLM2_LACKS, random_text, smollm2_texts, texts
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.tokenizer import Tokenizer
 
 SPECIALS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_", "end|>", "<|", "<repo"]
@@ -152,6 +152,45 @@ def test_encoding_is_lossless(gpt2: Tokenizer, llama: Tokenizer, text: str) -> N
     for parse_special in (False, True):
         assert gpt2.decode(gpt2.encode(text, parse_special=parse_special), skip_special=False) == text
     assert llama.decode(llama.encode(text)) == text.replace("▁", " ")
+
+
+def repeated_longest(tokenizer: Tokenizer) -> str:
+    """The text of the longest token, many times: as few ids as so many bytes can be."""
+    ids = [token_id for token_id in range(tokenizer.vocab_size) if not tokenizer.is_special(token_id)]
+    longest = max(ids, key=lambda token_id: len(tokenizer.token_bytes(token_id)))
+    return tokenizer.decode([longest]) * 300
+
+
+@given(st.lists(st.one_of(st.sampled_from([*SPECIALS, "▁", " " * 300, "\n" * 300, "é海😀" * 90]), texts), max_size=6))
+def test_no_text_is_refused_that_has_the_ids(
+    gpt2: Tokenizer, llama: Tokenizer, phi3: Tokenizer, gemma3: Tokenizer, parts: list[str]
+) -> None:
+    """The limit of ids never refuses what is not more."""
+    for tokenizer in (gpt2, llama, phi3, gemma3):
+        for text in ("".join(parts), repeated_longest(tokenizer) if not parts else ""):
+            for parse_special in (False, True):
+                ids = tokenizer.encode(text, parse_special=parse_special)
+                assert tokenizer.encode(text, parse_special=parse_special, most_ids=len(ids)) == ids
+
+
+def test_long_texts_are_refused_unread(
+    gpt2: Tokenizer, llama: Tokenizer, phi3: Tokenizer, smollm2: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each byte needs its place; phi3's control tokens take any white space behind them, and so need none."""
+    for tokenizer in (gpt2, llama, smollm2):
+        longest = max(len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size))
+        for most in (10, 1000):
+            fits = "a" * longest * most
+            assert len(tokenizer.encode(fits, most_ids=most)) > 0
+            with monkeypatch.context() as patch:
+                patch.setattr(tokenizer._model, "encode", None)
+                with pytest.raises(CapacityError, match=f"has {len(fits) + 1} bytes.* {most + 1} tokens at least"):
+                    tokenizer.encode(fits + "a", most_ids=most)
+    assert phi3.encode("a" * 10_000, most_ids=10)
+    message = {"role": "user", "content": "a" * 100_000}
+    with pytest.raises(CapacityError, match="tokens at least, and the limit is 1000"):
+        smollm2.encode_chat([message], most_ids=1000)
+    assert smollm2.encode_chat([message], most_ids=100_000)
 
 
 @given(st.text(max_size=20), st.characters(categories=["Cs"]), st.text(max_size=20))

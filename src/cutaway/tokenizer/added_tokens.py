@@ -50,6 +50,11 @@ class AddedTokens:
         first = "".join(sorted({text[0] for text in self._tokens}))
         self._first = re.compile(f"[{re.escape(first)}]") if first else None
 
+    @property
+    def takes_spaces(self) -> bool:
+        """Whether white space beside one of them can become part of it, however much there is."""
+        return any(token.lstrip or token.rstrip for token in self._tokens.values())
+
     def split(self, marked: str, plain: str) -> Iterator[Span]:
         """Cut text into spans, in order; empty ones are left out.
 

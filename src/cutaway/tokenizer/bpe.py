@@ -178,6 +178,7 @@ def load_byte_level_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> 
         BytePairEncoding(characters, merges, whole_words=whole_words, fallback=refuse_missing_bytes),
         lambda token_id: piece_bytes(pieces[token_id]),
         begins_with_bos=known.begins_with_bos,
+        keeps_bytes=True,
         notes=(NO_NAME,) if name is None else (),
     )
 

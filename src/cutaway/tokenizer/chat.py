@@ -5,11 +5,12 @@ user text from template text.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
+from cutaway.tokenizer.answers.formats import PLAIN, AnswerFormat, find_format, probe_conversations, probe_tools
 from cutaway.tokenizer.built_in_templates import BUILT_IN, MissingTemplateError, find_template, fitting_names
 from cutaway.tokenizer.chat_messages import check_kind, cut_open, leave_open, mark_messages, mark_tools, mark_variables
 from cutaway.tokenizer.legal_text import check_legal
@@ -59,6 +60,10 @@ class ChatRenderer:
     def marks(self) -> Marks:
         """The marks of user text, made for the first chat."""
         return Marks(self._control)
+
+    def control_ids(self, spelled: Iterable[str]) -> frozenset[int]:
+        """The ids of those of these texts that are control tokens."""
+        return frozenset(self._control[text] for text in spelled if text in self._control)
 
     def require_template(self) -> None:
         """Raises MissingTemplateError where there is none, neither the model's own nor one in its place."""
@@ -129,17 +134,32 @@ class ChatRenderer:
 
     def _find_wants_text(self, source: str | None) -> bool:
         """Whether this template needs the arguments of a tool call as text: tried with a conversation of no meaning."""
+        return not shows_mapping(self._probed(source, probe_messages(as_text=False))) and shows_text(
+            self._probed(source, probe_messages(as_text=True))
+        )
 
-        def shows(as_text: bool) -> bool:
-            marked = mark_messages(probe_messages(as_text=as_text), self.marks)
-            variables = {"add_generation_prompt": True, "tools": None, **self._tokens}
-            try:
-                rendered = self.marks.unmark(self._render(source, marked, variables))
-            except CutawayError:
-                return False
-            return shows_text(rendered) if as_text else shows_mapping(rendered)
+    def _probed(self, source: str | None, messages: Messages, tools: list[dict[str, Any]] | None = None) -> str:
+        """What the template makes of a probe; "" if it refuses it."""
+        variables = {
+            "add_generation_prompt": True,
+            "tools": None if tools is None else mark_tools(tools, self.marks),
+            **self._tokens,
+        }
+        try:
+            return self.marks.unmark(self._render(source, mark_messages(messages, self.marks), variables))
+        except CutawayError:
+            return ""
 
-        return not shows(as_text=False) and shows(as_text=True)
+    @cached_property
+    def answer_format(self) -> AnswerFormat:
+        """How the model writes calls and thoughts, as its template does."""
+        source = self._own if self._given is None else self._given
+        if source is None:
+            return PLAIN
+        with_call, without_call = probe_conversations()
+        rendered = self._probed(self._given, with_call, probe_tools())
+        shows_calls = shows_mapping(rendered) or self._wants_text(self._given)
+        return find_format(source, rendered or self._probed(self._given, without_call, probe_tools()), shows_calls)
 
     def _render(self, source: str | None, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
         """The messages as text, by this template; None is the model's own."""

@@ -90,6 +90,7 @@ def load_sentencepiece_bpe(metadata: Mapping[str, Any], vocabulary: Vocabulary) 
         normalize=normalizer,
         adds_space=normalizer.adds_space,
         begins_with_bos=True,
+        keeps_bytes=normalizer.keeps_characters and pieces.has_all_bytes,
     )
 
 

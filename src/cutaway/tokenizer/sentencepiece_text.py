@@ -33,6 +33,11 @@ class Normalizer:
     adds_space: bool
     joins_spaces: bool
 
+    @property
+    def keeps_characters(self) -> bool:
+        """Whether none is replaced or left out."""
+        return self.replace is None and not self.joins_spaces
+
     def __call__(self, text: str) -> str:
         if self.replace is not None:
             text = self.replace(text)
@@ -93,6 +98,11 @@ class SentencePieces:
         self._byte_of = {token_id: byte for byte, token_id in self._byte_ids.items()}
         self._unknown_id = vocabulary.unknown_id
         self.text_ids = {self._pieces[token_id]: token_id for token_id in vocabulary.of_type(NORMAL)}
+
+    @property
+    def has_all_bytes(self) -> bool:
+        """Whether any character can be told by its bytes, so that none is unknown."""
+        return len(self._byte_ids) == 256
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token of text stands for."""

@@ -7,13 +7,15 @@ In: a model file's metadata, then text, messages or ids. Out: ids or text.
 import operator
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cutaway.errors import InvalidRequestError, ModelFileError
+from cutaway.errors import CapacityError, InvalidRequestError, ModelFileError
 from cutaway.tokenizer.added_tokens import AddedTokens
+from cutaway.tokenizer.answers.formats import AnswerFormat
 from cutaway.tokenizer.bpe import load_byte_level_bpe
 from cutaway.tokenizer.chat import ChatRenderer
 from cutaway.tokenizer.detokenize import StreamingDetokenizer, readable, unfinished_tail
@@ -36,6 +38,11 @@ class TextModel(Protocol):
     @property
     def begins_with_bos(self) -> bool:
         """Whether text begins with BOS where the model file doesn't say."""
+        ...
+
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether the ids of a text stand for all of its bytes, so that a long text can't be few ids."""
         ...
 
     @property
@@ -85,7 +92,7 @@ class Tokenizer:
         """
         self.vocab_size = len(vocabulary.pieces)
         self.bos_id = vocabulary.bos_id
-        self.eos_ids = vocabulary.eos_ids
+        self.eos_id, self.eos_ids = vocabulary.eos_id, vocabulary.eos_ids
         wants_bos = model.begins_with_bos and vocabulary.bos_id is not None
         self.add_bos = wants_bos if vocabulary.add_bos is None else vocabulary.add_bos
         self.chat_template = chat_template
@@ -102,7 +109,9 @@ class Tokenizer:
 
     # -- to ids
 
-    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, parse_special: bool = False, add_bos: bool | None = None, most_ids: int | None = None
+    ) -> list[int]:
         """Text to ids.
 
         Args:
@@ -111,12 +120,15 @@ class Tokenizer:
                 User-defined tokens are text and always found.
             add_bos: begin with the BOS token, unless the text begins with it already; None: as the model
                 wants it.
+            most_ids: refuse a text that can't be so few ids, before it is encoded. What is let through may be more.
 
         Raises:
             InvalidRequestError: a lone surrogate, a byte that the vocabulary lacks, or BOS wanted where there
                 is none.
+            CapacityError: the text is too long for ``most_ids``.
         """
         check_legal(text, "text")
+        self._check_length(text, most_ids)
         ids = self._encode_pieces(None if parse_special else "", text)
         if not (self.add_bos if add_bos is None else add_bos):
             return ids
@@ -135,6 +147,7 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        most_ids: int | None = None,
     ) -> list[int]:
         """Chat messages to ids through the chat template, which also decides on BOS.
 
@@ -150,10 +163,12 @@ class Tokenizer:
             tools: definitions of tools, for templates that print them.
             chat_template: Jinja source, or the name of a built-in template, in place of the model's own.
             chat_template_kwargs: what else the template may read, as ``{"enable_thinking": False}``.
+            most_ids: as for ``encode``, of the rendered text.
 
         Raises:
             InvalidRequestError: no template, no messages, messages that the template refuses, or a ``chat_template``
                 that is not valid.
+            CapacityError: the text is too long for ``most_ids``.
             ModelFileError: the model's template is not valid, leaves the sandbox, or takes too much time or memory.
         """
         rendered = self._chat.render(
@@ -166,11 +181,17 @@ class Tokenizer:
         )
         plain = self._chat.marks.unmark(rendered)
         check_legal(plain, "messages")
+        self._check_length(plain, most_ids)
         return self._encode_pieces(rendered, plain)
 
     def require_chat_template(self) -> None:
         """Raises MissingTemplateError where ``encode_chat`` would need a ``chat_template`` with each call."""
         self._chat.require_template()
+
+    @property
+    def answer_format(self) -> AnswerFormat:
+        """How the model writes calls of tools and its thoughts, as its chat template does."""
+        return self._chat.answer_format
 
     # -- to text
 
@@ -185,11 +206,14 @@ class Tokenizer:
             data = data.removeprefix(b" ")
         return data.decode("utf-8", errors="replace")
 
-    def detokenizer(self, *, prompt_ids: Sequence[int] = (), skip_special: bool = True) -> StreamingDetokenizer:
+    def detokenizer(
+        self, *, prompt_ids: Sequence[int] = (), skip_special: bool = True, shown: Collection[int] = ()
+    ) -> StreamingDetokenizer:
         """A detokenizer for ids that continue a prompt; its pieces join to ``decode`` of all ids.
 
         With a prompt, they join to what the ids add to the prompt's text: a character that the prompt left
         unfinished, if the first ids finish it, and a leading space, which is the space between two words then.
+        shown: of the control tokens those that are not skipped.
 
         Raises:
             InvalidRequestError: an id of the prompt outside the vocabulary, as far as the end of the prompt is read.
@@ -197,7 +221,7 @@ class Tokenizer:
         pieces = filter(None, (self._text_bytes(token_id, skip_special) for token_id in reversed(prompt_ids)))
         last = next(pieces, b"")
         return StreamingDetokenizer(
-            lambda token_id: self._text_bytes(token_id, skip_special),
+            lambda token_id: self._text_bytes(token_id, skip_special and token_id not in shown),
             drop_space=self._model.adds_space and not last,
             prompt_tail=unfinished_tail(chain([last], pieces)),
         )
@@ -217,11 +241,35 @@ class Tokenizer:
         """The token for display: on one line, parts of characters as ``<0xNN>``."""
         return readable(self.token_bytes(token_id))
 
+    def control_ids(self, spelled: Iterable[str]) -> frozenset[int]:
+        """The ids of those of these texts that are control tokens."""
+        return self._chat.control_ids(spelled)
+
     def is_special(self, token_id: int) -> bool:
         """Is this a control token? User-defined tokens are text."""
         return self._checked(token_id) in self._control_ids
 
     # -- inside
+
+    @cached_property
+    def _longest_token(self) -> int | None:
+        """Bytes of text that one token stands for at most; None where that has no limit."""
+        if not self._model.keeps_bytes or self._added.takes_spaces or self._normalized is not None:
+            return None
+        return max(len(self.token_bytes(token_id)) for token_id in range(self.vocab_size))
+
+    def _check_length(self, text: str, most_ids: int | None) -> None:
+        """Refuse a text that is more ids, whatever they are."""
+        if most_ids is None or 4 * len(text) <= most_ids or self._longest_token is None:
+            return
+        size = len(text.encode("utf-8")) - 2 * text.count("▁")  # which some vocabularies read as a space
+        least = -(-size // self._longest_token)
+        if least > most_ids:
+            raise CapacityError(
+                f"the prompt has {size} bytes, and no token of this model more than {self._longest_token}: it is "
+                f"{least} tokens at least, and the limit is {most_ids}. Shorten the prompt, or raise the limit where "
+                "the model allows it."
+            )
 
     def _encode_pieces(self, marked: str | None, plain: str) -> list[int]:
         """Text to ids; control tokens are found where ``marked`` spells them (``AddedTokens.split``), or, without it,

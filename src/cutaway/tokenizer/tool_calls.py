@@ -6,9 +6,12 @@ object stays the text that it is.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 Messages = Sequence[Mapping[str, Any]]
+
+CALLED: Final = "probe_called"
+"""The function that is called in ``probe_messages``."""
 
 _KEY, _VALUE = "probe_key", "probe_value"
 
@@ -49,12 +52,12 @@ def probe_messages(*, as_text: bool) -> Messages:
     call = {
         "id": "probe0123",
         "type": "function",
-        "function": {"name": "probe", "arguments": json.dumps(arguments) if as_text else arguments},
+        "function": {"name": CALLED, "arguments": json.dumps(arguments) if as_text else arguments},
     }
     return [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "probe0123", "name": "probe", "content": "0"},
+        {"role": "tool", "tool_call_id": "probe0123", "name": CALLED, "content": "0"},
     ]
 
 

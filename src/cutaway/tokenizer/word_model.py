@@ -27,6 +27,7 @@ class WordModel:
         normalize: text → normalized text.
         adds_space: whether decoding takes a space from the beginning of the text.
         begins_with_bos: whether text begins with BOS where the file doesn't say.
+        keeps_bytes: whether the ids of a text stand for all of its bytes: none is dropped, none unknown.
         notes: what had to be assumed, or isn't done.
     """
 
@@ -39,6 +40,7 @@ class WordModel:
         normalize: Callable[[str], str] = unchanged,
         adds_space: bool = False,
         begins_with_bos: bool = False,
+        keeps_bytes: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
         self._steps, rewrite = without_last_rewrites(steps)
@@ -48,6 +50,7 @@ class WordModel:
         self.normalize = normalize
         self.adds_space = adds_space
         self.begins_with_bos = begins_with_bos
+        self.keeps_bytes = keeps_bytes
         self.notes = notes
 
     def encode(self, text: str, at_start: bool = True) -> list[int]:
