@@ -6,7 +6,15 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncEngine", "CutawayError", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncEngine",
+    "CutawayError",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 from cutaway.errors import CutawayError
 
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
     from cutaway.sampling.params import SamplingParams
+    from cutaway.sampling.structured_outputs import StructuredOutputsParams
 
 
 def __getattr__(name: str) -> Any:
@@ -34,4 +43,8 @@ def __getattr__(name: str) -> Any:
         from cutaway.sampling.params import SamplingParams
 
         return SamplingParams
+    if name == "StructuredOutputsParams":
+        from cutaway.sampling.structured_outputs import StructuredOutputsParams
+
+        return StructuredOutputsParams
     raise AttributeError(f"module 'cutaway' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """An engine core over a runner without a model, requests for it, and what each would be alone."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from cutaway.engine.choice import Asked
 from cutaway.engine.core import EngineCore
 from cutaway.engine.generation import Arrival, Generation
 from cutaway.engine.outputs import CompletionOutput, Delta, RequestOutput
+from cutaway.engine.pooling import Pooling
 from cutaway.engine.received import Received
 from cutaway.engine.step_batch import ScratchPage
 from cutaway.memory.block_manager import BlockManager
@@ -90,10 +91,14 @@ class Rig:
         stop_ids: Iterable[int] = (),
         priority: int = 0,
         deadline: float | None = None,
+        pooling: Pooling | None = None,
         **params: Any,
     ) -> "Answer":
-        """Submit a request."""
-        answer = Answer(asked(prompt, seed, stop_ids, self.runner.context, **params), str(self._number))
+        """Submit a request. pooling: for an embedding, one token of whose answer the scheduler takes for its end."""
+        wanted = asked(prompt, seed, stop_ids, self.runner.context, **params)
+        if pooling is not None:
+            wanted = replace(wanted, pooling=pooling, max_new_tokens=1)
+        answer = Answer(wanted, str(self._number))
         answer.generation.priority, answer.generation.deadline = priority, deadline
         self._number += 1
         self.core.submit(answer.generation)
@@ -119,10 +124,10 @@ def asked(prompt: Sequence[int], seed: int, stop_ids: Iterable[int], context: in
 class Answer:
     """A request and what came of it."""
 
-    def __init__(self, asked: Asked, number: str) -> None:
+    def __init__(self, asked: Asked, number: str, tokenizer: Any = LETTERS) -> None:
         self.arrivals: list[Arrival] = []
-        self.generation = Generation(number, asked, LETTERS, self.arrivals.append)
-        self.received = Received(self.generation, None, LETTERS, 1)
+        self.generation = Generation(number, asked, tokenizer, self.arrivals.append)
+        self.received = Received(self.generation, None, tokenizer, 1)
         self.deltas: list[Delta] = []
 
     @property

@@ -57,6 +57,14 @@ class PrefixRunner:
         prefixes = [self._prefix(batch, row) for row in batch.output_rows.tolist()]
         return np.array([self.logits_after(each) for each in prefixes]).reshape(-1, self.vocab_size)
 
+    def hidden_states(self, batch: Batch) -> Floats:
+        """The hidden states of the batch's rows, 5 numbers each."""
+        return np.array([self.hidden_after(self._prefix(batch, row)) for row in range(len(batch.tokens))])
+
+    def hidden_after(self, prefix: Sequence[int]) -> Floats:
+        """The hidden state [5] of the last of these tokens; its length is never 1."""
+        return np.random.default_rng([*prefix, 1]).standard_normal(5).astype(np.float32) + np.float32(2)
+
     def _prefix(self, batch: Batch, row: int) -> list[int]:
         """What the row's sequence has in its pages, up to the row."""
         table = batch.block_tables[int(batch.sequences[row])].tolist()

@@ -89,14 +89,22 @@ def test_a_chat(llm: LLM) -> None:
     assert want.prompt is not None
 
 
-def test_salts_part_the_prefix_cache(llm: LLM) -> None:
+@pytest.mark.parametrize("chat", [False, True])
+def test_salts_part_the_prefix_cache(llm: LLM, chat: bool) -> None:
     """The tokens are the same, and what one has computed saves another nothing."""
     prompt = "A text that is long enough for some blocks of the cache, whoever asks for it. " * 4
     llm.reset_prefix_cache()
 
     async def main() -> list[Any]:
-        engine = AsyncEngine(llm)
-        return [await (await engine.submit(prompt, PARAMS, salt=salt)).run() for salt in (b"a", b"a", b"b", b"")]
+        engine, outputs = AsyncEngine(llm), []
+        for salt in (b"a", b"a", b"b", b""):
+            if chat:
+                messages = [{"role": "user", "content": prompt}]
+                stream = await engine.submit_chat(messages, PARAMS, salt=salt, chat_template="chatml")
+            else:
+                stream = await engine.submit(prompt, PARAMS, salt=salt)
+            outputs.append(await stream.run())
+        return outputs
 
     first, again, other, plain = run(main)
     assert first.num_cached_tokens == other.num_cached_tokens == plain.num_cached_tokens == 0

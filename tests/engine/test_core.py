@@ -2,7 +2,9 @@
 happens when something fails. That neighbours change nothing is in ``test_core_neighbours``.
 """
 
+import gc
 import sys
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from core_rig import PROMPT, Answer, Rig, answer_alone, asked
 from prefix_runner import PrefixRunner
 
+from cutaway.engine import results
 from cutaway.engine.outputs import CompletionOutput
 from cutaway.engine.prompts import check_prompt
 from cutaway.errors import CapacityError, ComputationError, CutawayError, InvalidRequestError, QueueFullError
@@ -253,13 +256,38 @@ def test_pages_are_copied_in_the_order_of_the_schedule(monkeypatch: pytest.Monke
 
 
 def test_more_choices_than_may_wait_take_their_turns() -> None:
+    """An empty queue takes any request; whoever comes next finds it full until all but a few of its choices run."""
     rig = Rig(PrefixRunner(), max_sequences=2, limits={"max_waiting": 3})
     many = rig.ask(n=9, max_tokens=3)
+    for _ in range(3):
+        with pytest.raises(QueueFullError):
+            rig.ask([1, 2], n=9, max_tokens=3)
+    assert rig.core.scheduler.num_waiting == 9
+    while rig.core.scheduler.num_waiting > 2:
+        rig.core.step()
     other = rig.ask([1, 2], max_tokens=3)
     rig.run()
     assert len(many.choices()) == 9
     assert many.output().finished
     assert other.output().finished
+
+
+@pytest.mark.parametrize("policy", [ContinuousPolicy(), StaticPolicy(), StaticPolicy(bucketed=True)])
+@pytest.mark.parametrize("n", [2, 7])
+def test_newcomers_overtake_no_choice(policy: Policy, n: int) -> None:
+    """The queue is filled again before each step, and yet all choices end within the bound."""
+    rig = Rig(PrefixRunner(), policy=policy, max_sequences=1, limits={"max_waiting": n + 1})
+    many = rig.ask([1], n=n, max_tokens=2)
+    bound, newcomers = rig.core.scheduler.limits.longest_wait(3, 0, n), 0
+    for _ in range(bound):
+        while rig.core.scheduler.num_waiting <= n:
+            rig.ask([2 + newcomers % 9], max_tokens=2)
+            newcomers += 1
+        rig.core.step()
+        if many.generation.ended:
+            break
+    assert [each.finish_reason for each in many.choices()] == ["length"] * n
+    assert newcomers > 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 64])
@@ -323,23 +351,36 @@ class BrokenError(Exception):
 
 
 @pytest.mark.parametrize("fails_at", range(1, 12))
-@pytest.mark.parametrize("what", ["step", "copy_page"])
+@pytest.mark.parametrize("what", ["step", "copy_page", "plan", "sample", "intruded", "count"])
 def test_a_step_that_fails_counts_for_nothing(monkeypatch: pytest.MonkeyPatch, what: str, fails_at: int) -> None:
     """Written or copied already, then an error: the step is tried again, and nobody notices."""
     runner = PrefixRunner(max_step_tokens=4, page_length=2)
     rig = Rig(runner, num_blocks=24)
-    right, calls = getattr(runner, what), 0
+    owner, name = {
+        "plan": (rig.core.scheduler.policy, "plan"),
+        "sample": (results, "sample_rows"),
+        "intruded": (results, "sample_rows"),
+        "count": (rig.core.scheduler, "kv_positions"),
+    }.get(what, (runner, what))
+    right, calls = getattr(owner, name), 0
 
     def breaks(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         result = right(*arguments)
+        if calls == fails_at and what == "intruded":  # amid the sampling, and what was sampled is wrong
+            runner.num_steps += 1
+            return [result[0]] * len(result)
         if calls == fails_at:
             raise BrokenError
         return result
 
-    monkeypatch.setattr(runner, what, breaks)
-    answers = [rig.ask(PROMPT[:length], seed=length, n=n, max_tokens=7) for length, n in ((5, 1), (3, 3), (5, 2))]
+    monkeypatch.setattr(owner, name, breaks)
+    answers = [
+        rig.ask(PROMPT[:length], seed=length, n=n, max_tokens=7, prompt_logprobs=1 if n == 2 else None)
+        for length, n in ((5, 1), (3, 3), (5, 2))
+    ]
+    embedding = rig.ask(PROMPT, pooling="mean")
     failures = 0
     while rig.core.has_work:
         try:
@@ -348,12 +389,73 @@ def test_a_step_that_fails_counts_for_nothing(monkeypatch: pytest.MonkeyPatch, w
             failures += 1
         rig.core.check()
     rig.run()
-    assert failures == (calls >= fails_at)
-    assert failures or what == "copy_page"
+    assert failures == (calls >= fails_at and what != "intruded")
+    assert failures or what in ("copy_page", "intruded")
+    assert embedding.output().finished
     for answer in answers:
         for each in answer.choices():
             want = answer_alone(runner, answer.generation.asked, each.index)
             assert each.token_ids == [sample.token_id for sample in want]
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_sink_that_raises_loses_its_request_alone(n: int, recovers: bool) -> None:
+    rig = Rig(PrefixRunner())
+    lost, other = rig.ask(max_tokens=5, n=n), rig.ask([1, 2], max_tokens=5)
+    told: list[object] = []
+
+    def sink(arrival: object) -> None:
+        if not recovers or isinstance(arrival, list):
+            raise BrokenError
+        told.append(arrival)
+
+    lost.generation.sink = sink
+    rig.run()
+    assert [type(each) for each in told] == [BrokenError] * recovers
+    assert other.ids == generate(PrefixRunner(), [1, 2], max_tokens=5).token_ids
+    for kept in (lost := rig.ask(max_tokens=5), other := rig.ask([1, 2], max_tokens=5)):
+        assert not kept.generation.ended
+    lost.generation.sink = sink
+    rig.core.fail(CutawayError("the end"))
+    assert str(other.error) == "the end"
+    rig.run()
+
+
+@pytest.mark.parametrize("where", ["complete", "cancel", "abort"])
+def test_what_can_t_be_undone_breaks_the_engine(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """All are told, nothing is left to do, and nobody is let in."""
+    rig = Rig(PrefixRunner(), max_sequences=2)
+    answers = [rig.ask([number + 1], n=3, max_tokens=9) for number in range(4)]
+    rig.core.step()
+
+    def breaks(*arguments: object) -> None:
+        raise BrokenError
+
+    monkeypatch.setattr(rig.core.scheduler, where, breaks)
+    if where == "cancel":
+        monkeypatch.setattr(rig.runner, "step", breaks)
+    if where == "abort":
+        rig.core.fail(CutawayError("the end"))
+    else:
+        with pytest.raises(BrokenError):
+            rig.core.step()
+    assert all(isinstance(answer.error, CutawayError) for answer in answers)
+    assert not rig.core.has_work
+    rig.core.fail(CutawayError("the end"))
+    with pytest.raises(CutawayError, match="has lost track of its memory"):
+        rig.ask()
+
+
+def test_an_idle_engine_holds_no_sequence() -> None:
+    rig = Rig(PrefixRunner())
+    rig.ask(max_tokens=4)
+    rig.core.step()
+    rig.core.step()
+    held = [weakref.ref(sequence) for sequence in rig.core.scheduler.sequences()]
+    rig.run()
+    gc.collect()
+    assert [each() for each in held] == [None]
 
 
 def test_a_failure_that_reaches_everybody() -> None:
@@ -468,8 +570,8 @@ def test_a_deadline_that_has_passed_on_the_way_ends_the_request_at_once(deadline
     assert [each.choices()[0].finish_reason for each in others] == ["length"] * len(others)
 
 
-def test_a_deadline_that_passes_before_the_last_choices_are_submitted() -> None:
-    rig = Rig(PrefixRunner(), max_sequences=1, limits={"max_waiting": 1})
+def test_a_deadline_that_passes_before_the_last_choices_run() -> None:
+    rig = Rig(PrefixRunner(), max_sequences=1, limits={"max_waiting": 2})
     answer = rig.ask([1], n=2, deadline=5.0, max_tokens=1)
     rig.core.step()
     rig.ask([9], max_tokens=3)

@@ -58,23 +58,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_neighbours_change_no_bit(smollm2_path: Path, alone: list[RequestOutput], name: str) -> None:
-    requests = REQUESTS[:5] if name == "none" else REQUESTS
+    count = 5 if name == "none" else len(REQUESTS)
+    requests, expected = REQUESTS[:count], alone[:count]
     prompts, params = zip(*requests, strict=True)
     with LLM(smollm2_path, threads=1, max_model_len=128, **SETTINGS[name]) as llm:
         for _ in range(1 + llm.settings.enable_prefix_caching):  # again with what the first time has left in the cache
             outputs = llm.generate(list(prompts), list(params))
-            for output, want in zip(outputs, alone, strict=False):
+            for output, want in zip(outputs, expected, strict=True):
                 assert output.outputs == want.outputs
         decisions = [each.action for each in llm.decisions()]
         if name == "preemption":
             assert decisions.count("preempted") > 2
+        if "batching" in SETTINGS[name]:
+            assert llm.totals().pads > 0
         if llm.settings.enable_prefix_caching:
             assert sum(output.num_cached_tokens for output in outputs) > 0
 
 
-def test_aborted_neighbours_change_no_bit(smollm2_path: Path, alone: list[RequestOutput]) -> None:
+@pytest.mark.parametrize("batching", ["continuous", "static"])
+def test_aborted_neighbours_change_no_bit(smollm2_path: Path, alone: list[RequestOutput], batching: str) -> None:
     """Streams that are left at all moments, by other threads, while the requests run."""
-    with LLM(smollm2_path, threads=2, max_model_len=128, kv_tokens=256, max_num_seqs=6) as llm:
+    tokens = 256 if batching == "continuous" else 1024
+    with LLM(smollm2_path, threads=2, max_model_len=128, kv_tokens=tokens, max_num_seqs=6, batching=batching) as llm:
         over = threading.Event()
 
         def leave_streams() -> int:
@@ -97,6 +102,89 @@ def test_aborted_neighbours_change_no_bit(smollm2_path: Path, alone: list[Reques
         finishes(leaver.join)
         assert counts[0] > 2
         assert [output.outputs for output in outputs] == [want.outputs for want in alone]
+
+
+INT8: dict[str, dict[str, Any]] = {name: SETTINGS[name] for name in ("continuous", "preemption", "static")}
+
+
+@pytest.fixture(scope="module")
+def alone_int8(smollm2_path: Path) -> list[RequestOutput]:
+    """The same with keys and values in int8."""
+    with LLM(
+        smollm2_path, threads=2, max_model_len=128, max_num_seqs=3, enable_prefix_caching=False, kv_dtype="int8"
+    ) as llm:
+        return [llm.generate(prompt, params)[0] for prompt, params in REQUESTS]
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_neighbours_change_no_bit_of_int8(
+    smollm2_path: Path, alone: list[RequestOutput], alone_int8: list[RequestOutput], name: str
+) -> None:
+    """With requests that are aborted among them."""
+    assert [each.outputs for each in alone_int8] != [each.outputs for each in alone]  # it is another cache
+    prompts, params = zip(*REQUESTS, strict=True)
+    with LLM(smollm2_path, threads=1, max_model_len=128, kv_dtype="int8", **INT8[name]) as llm:
+        leaving = [llm.stream(prompt, params) for prompt, params in REQUESTS[:3]]
+        for stream in leaving:
+            next(stream)
+        aborting = threading.Thread(target=lambda: [stream.close() for stream in leaving], daemon=True)
+        aborting.start()
+        outputs = finishes(lambda: llm.generate(list(prompts), list(params)))
+        finishes(aborting.join)
+        assert [each.outputs for each in outputs] == [each.outputs for each in alone_int8]
+        actions = [each.action for each in llm.decisions()]
+        if name == "preemption":
+            assert actions.count("preempted") > 2
+        if name == "static":
+            assert llm.totals().pads > 0
+
+
+PRIMES = "List the first five prime numbers."
+
+
+def test_a_greedy_answer_alone_and_among_45(llm: LLM) -> None:
+    """Five times alone, then first, amid and last among others: the same tokens and logprobs each time."""
+    greedy = SamplingParams(temperature=0, max_tokens=8, logprobs=1, ignore_eos=True)
+    others = [[100 + number] * (1 + number % 7) for number in range(45)]
+    first = llm.generate(PRIMES, greedy)[0].outputs
+    assert all(llm.generate(PRIMES, greedy)[0].outputs == first for _ in range(4))
+    short = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+    for place in (0, 22, 45):
+        prompts = [*others[:place], PRIMES, *others[place:]]
+        params = [greedy if prompt is PRIMES else short for prompt in prompts]
+        assert llm.generate(prompts, params)[place].outputs == first
+
+
+def test_200_aborts_leave_every_block_free(smollm2_path: Path) -> None:
+    """Left while queued, in the prompt, behind some tokens, at the end; with three choices; with a shared beginning."""
+    with LLM(
+        smollm2_path, threads=2, max_model_len=64, kv_tokens=128, max_num_seqs=3, max_num_batched_tokens=12
+    ) as llm:
+
+        def blocks() -> tuple[int, int, bool]:
+            def look(core: Any) -> tuple[int, int, bool]:
+                pool = core.scheduler.blocks.pool
+                return pool.num_free, sum(pool.references), core.has_work
+
+            return llm.engine().call(look).result()
+
+        start = blocks()
+        assert start == (8, 0, False)
+        ended = 0
+        for number in range(200):
+            ids = [*SHARED[: 1 + 6 * (number % 4)], 200 + number]
+            params = SamplingParams(
+                max_tokens=4, temperature=1, seed=number, ignore_eos=True, n=1 + 2 * (number % 4 == 3)
+            )
+            streams = [llm.stream(ids, params) for _ in range(1 + number % 2)]
+            for place, stream in enumerate(streams):
+                for _ in range((number + place) % 6):
+                    ended += next(stream, None) is None
+            for stream in streams:
+                stream.close()
+                stream.close()
+            assert blocks() == start, number
+        assert 0 < ended < 200  # some had come to their end before
 
 
 def test_the_order_of_the_prompts_is_that_of_the_outputs(llm: LLM) -> None:

@@ -1,7 +1,6 @@
 """The plan against what a process takes, as the system counts it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,8 @@ from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.memory.kv_setting import kv_setting
 from cutaway.model.config import read_config
+from support.long import LONG
+from support.memory_limit import KilledError, run_within
 
 FULL_USE = """
 import json, sys
@@ -85,21 +86,25 @@ asyncio.run(main())
 
 
 def test_a_crowd_under_a_memory_limit(smollm2_path: Path) -> None:
-    """Many more requests than have room: none is killed; each ends, or is refused because too many wait.
+    """Many more requests than have room, in a process that is killed where it takes more than a little above its limit:
+    it isn't; each request ends, or is refused because too many wait.
 
     100 requests of 2,000 tokens with CUTAWAY_LONG_TESTS=1.
     """
-    is_long = os.environ.get("CUTAWAY_LONG_TESTS") == "1"
-    requests, prompt, answer = (100, 1900, 100) if is_long else (24, 100, 40)
-    limit = planned(smollm2_path, 8192 if is_long else 1024, 2 if is_long else 1, 1)
+    requests, prompt, answer = (100, 1900, 100) if LONG else (24, 100, 40)
+    limit = planned(smollm2_path, 8192 if LONG else 1024, 2 if LONG else 1, 1)
     arguments = [str(smollm2_path), *map(str, (requests, prompt, answer, limit))]
-    run = subprocess.run([sys.executable, "-c", CROWD, *arguments], capture_output=True, text=True, timeout=3600)
-    assert run.returncode == 0, run.stderr
-    kinds, tokens, peak = json.loads(run.stdout)
+    margin = int(max(20e6, 0.05 * limit))
+    kinds, tokens, peak = json.loads(run_within([sys.executable, "-c", CROWD, *arguments], limit + margin, 3600))
     assert set(kinds) <= {"length", "QueueFullError"}  # how many are refused depends on who is faster
     assert kinds.count("length") >= requests // 2
     assert tokens < requests * (prompt + answer) / 2
-    assert peak <= limit + max(20e6, 0.05 * limit)
+    assert peak <= limit + margin
+
+
+def test_a_process_over_its_limit_is_killed() -> None:
+    with pytest.raises(KilledError, match="and its limit is 100,000,000"):
+        run_within([sys.executable, "-c", "import time; taken = b'1' * 10**8 * 2; time.sleep(600)"], 10**8, 600)
 
 
 def test_a_limit_that_is_too_small(smollm2_path: Path) -> None:
@@ -126,3 +131,16 @@ def test_a_runtime_that_can_not_be_measured(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"nothing")
     with pytest.raises(CutawayError, match="the runtime's memory could not be measured"):
         measure_runtime(tmp_path / "model.gguf", "f16", 1)
+
+
+def test_kernels_that_can_not_be_kept_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("cutaway.engine.plan.MEASURE", "print(3, 123456789)")
+    with pytest.warns(UserWarning, match="3 kernels were compiled again.* 123,456,789 bytes have the compiler in them"):
+        assert measure_runtime(tmp_path, "f16", 1) == 123456789
+
+
+def test_a_measurement_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("cutaway.engine.plan.MEASURE", "import time; time.sleep(600)")
+    monkeypatch.setattr("cutaway.engine.plan.MEASURE_SECONDS", 0.5)
+    with pytest.raises(CutawayError, match=r"could not be measured within 0\.5 s"):
+        measure_runtime(tmp_path, "f16", 1)

@@ -123,7 +123,7 @@ def test_a_broken_off_prompt_leaves_what_was_computed(
         assert output.outputs == fresh(IDS).outputs
 
 
-@pytest.mark.parametrize("kv_dtype", ["f16", "f32"])
+@pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
 def test_the_setting_of_the_cache_changes_no_bit(smollm2_path: Path, kv_dtype: str) -> None:
     outputs = []
     for kv in ("none", "contiguous", "paged"):
@@ -133,8 +133,8 @@ def test_the_setting_of_the_cache_changes_no_bit(smollm2_path: Path, kv_dtype: s
             used = [each.statistics.kv_used_bytes for each in outputs[-1]]
             position = llm.runner.kv.position_bytes
             config = llm.runner.config
-            width = 2 if kv_dtype == "f16" else 4
-            assert position == 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
+            number, scale = {"f16": (2, 0), "f32": (4, 0), "int8": (1, 4)}[kv_dtype]
+            assert position == 2 * config.num_layers * config.num_kv_heads * (config.head_dim * number + scale)
             lengths = [length + 5 for length in (1, 63, 64, 90)]  # the sixth token is drawn, not computed
             assert used == [0 if kv == "none" else n * position for n in lengths]
             pages = {"none": [0] * 4, "contiguous": [208] * 4, "paged": [16, 80, 80, 96]}[kv]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cutaway import LLM
 from cutaway.engine.compile import FORMATS_AHEAD
 from cutaway.formats.gguf import open_gguf
@@ -17,7 +19,7 @@ from cutaway import LLM, SamplingParams
 compiled = []
 sampled = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1, "logprobs": 3}
 with compilations(compiled.append):
-    for kv_dtype in ("f16", "f32"):
+    for kv_dtype in ("f16", "f32", "int8"):
         with LLM(sys.argv[1], max_model_len=64, threads=1, kv_dtype=kv_dtype) as llm:
             for params in ({"temperature": 0}, sampled):
                 llm.generate("One, two, three", SamplingParams(max_tokens=2, **params))
@@ -65,8 +67,9 @@ def test_the_formats_of_what_is_fetched_are_compiled_ahead(smollm2_path: Path) -
     assert formats == set(FORMATS_AHEAD)
 
 
-def test_the_listener_hears_what_is_compiled() -> None:
+def test_the_listener_hears_what_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the silence of the test before means something."""
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path))  # where nothing is compiled yet
     program = """
 import sys
 from cutaway.ops.kernel_cache import compilations, jit

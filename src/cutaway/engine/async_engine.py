@@ -14,12 +14,14 @@ from weakref import WeakValueDictionary
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.generation import Arrival, Event, Sink
 from cutaway.engine.llm import LLM
-from cutaway.engine.outputs import Delta, RequestOutput, Statistics
+from cutaway.engine.outputs import Delta, EmbeddingRequestOutput, RequestOutput, Statistics
+from cutaway.engine.pooling import DEFAULT_POOLING, Pooling
 from cutaway.engine.prompts import Prompt, chat_prompt, prompt_ids
 from cutaway.engine.received import Received
 from cutaway.engine.requests import TextAndIds
 from cutaway.errors import CutawayError
 from cutaway.sampling.params import SamplingParams
+from cutaway.sampling.structured_outputs import StructuredOutputsParams
 
 
 class Mailbox:
@@ -58,9 +60,8 @@ class AsyncStream(AsyncIterator[Delta]):
     """One request while it runs: an async iterator of deltas. Choices come side by side.
 
     It belongs to the event loop in which it was submitted, whose tasks may share it: each delta goes to one of them.
-    A request that is aborted, or whose deadline passes, ends
-    with a delta for each choice that says so. A task that is cancelled while it waits for a delta aborts the request,
-    and so does forgetting the stream.
+    A request that is aborted, or whose deadline passes, ends with a delta for each choice that says so. A task that is
+    cancelled while it waits for a delta aborts the request, and so does forgetting the stream.
     """
 
     def __init__(self, engine: EngineThread, received: Received, arrivals: "asyncio.Queue[Arrival]") -> None:
@@ -119,6 +120,11 @@ class AsyncStream(AsyncIterator[Delta]):
         """In effect."""
         return self._received.generation.asked.seed
 
+    @property
+    def finished(self) -> bool:
+        """Whether it was iterated to the end of every choice."""
+        return self._received.finished
+
     def statistics(self) -> Statistics:
         """Counts and times so far."""
         return self._received.statistics()
@@ -126,6 +132,10 @@ class AsyncStream(AsyncIterator[Delta]):
     def output(self) -> RequestOutput:
         """The request's output, as far as it was iterated."""
         return self._received.output()
+
+    def embedding(self) -> EmbeddingRequestOutput:
+        """The prompt's embedding, once it was iterated to its end."""
+        return self._received.embedding()
 
 
 class AsyncEngine:
@@ -147,14 +157,35 @@ class AsyncEngine:
         priority: int = 0,
         timeout: float | None = None,
         salt: bytes = b"",
+        shown_ids: frozenset[int] = frozenset(),
     ) -> AsyncStream:
         """Let a request wait for its turn. Parameters as for ``LLM.stream``; salt: requests of different salts share
-        nothing in the prefix cache, so that the time of one tells nothing about another.
+        nothing in the prefix cache, so that the time of one tells nothing about another. shown_ids: control tokens
+        that are in the text nevertheless.
 
         Raises QueueFullError, with an estimate of when to try again, where too many wait already.
         """
         return await self._submit(
-            lambda: prompt_ids(prompt, self.llm.tokenizer), sampling_params, priority, timeout, salt
+            lambda: prompt_ids(prompt, self.llm.tokenizer),
+            sampling_params,
+            priority,
+            timeout,
+            salt,
+            shown_ids=shown_ids,
+        )
+
+    async def submit_embedding(
+        self,
+        prompt: Prompt,
+        pooling: Pooling = DEFAULT_POOLING,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        salt: bytes = b"",
+    ) -> AsyncStream:
+        """The same for an embedding, as ``LLM.embed``: one delta without text, and then ``AsyncStream.embedding``."""
+        return await self._submit(
+            lambda: prompt_ids(prompt, self.llm.tokenizer), None, priority, timeout, salt, pooling
         )
 
     async def submit_chat(
@@ -164,11 +195,18 @@ class AsyncEngine:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        salt: bytes = b"",
+        shown_ids: frozenset[int] = frozenset(),
         **template: Any,
     ) -> AsyncStream:
-        """The same for a conversation. Parameters as for ``LLM.stream_chat``."""
+        """The same for a conversation. Parameters as for ``LLM.stream_chat``; salt and shown_ids as for ``submit``."""
         return await self._submit(
-            lambda: chat_prompt(self.llm.tokenizer, messages, **template), sampling_params, priority, timeout
+            lambda: chat_prompt(self.llm.tokenizer, messages, **template),
+            sampling_params,
+            priority,
+            timeout,
+            salt,
+            shown_ids=shown_ids,
         )
 
     async def _submit(
@@ -178,6 +216,8 @@ class AsyncEngine:
         priority: int,
         timeout: float | None,
         salt: bytes = b"",
+        pooling: Pooling | None = None,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> AsyncStream:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
@@ -187,9 +227,20 @@ class AsyncEngine:
             engine.abort(received.generation)
 
         sink = self._mailbox().sink(arrivals, lost)
+        if params is not None and isinstance(params, SamplingParams) and params.structured_outputs is not None:
+            await self._compile(params.structured_outputs)
         # A long prompt takes a while to encode: not in the event loop.
         received = await asyncio.to_thread(
-            lambda: self.llm.requests.make(prompt(), params, sink, priority=priority, timeout=timeout, salt=salt)
+            lambda: self.llm.requests.make(
+                prompt(),
+                params,
+                sink,
+                priority=priority,
+                timeout=timeout,
+                salt=salt,
+                pooling=pooling,
+                shown_ids=shown_ids,
+            )
         )
         try:
             admission = await asyncio.wrap_future(engine.submit([received.generation]))
@@ -202,6 +253,15 @@ class AsyncEngine:
         self._streams[stream.request_id] = stream
         return stream
 
+    async def _compile(self, form: StructuredOutputsParams) -> None:
+        """Have the grammar compiled, so that no thread of the event loop's waits for it; then it is known."""
+        grammars = self.llm.requests.grammars
+        await asyncio.wrap_future(grammars.vocabulary())
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(grammars.submit(form)), grammars.time_limit)
+        except asyncio.TimeoutError:
+            raise grammars.too_slow(form) from None
+
     def _mailbox(self) -> Mailbox:
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -212,7 +272,7 @@ class AsyncEngine:
     def abort(self, request_id: str) -> bool:
         """End the request of this id within a step; False if there is none, or no more."""
         stream = self._streams.get(request_id)
-        if stream is None or stream.output().finished:
+        if stream is None or stream.finished:
             return False
         stream.abort()
         return True

@@ -25,16 +25,18 @@ from cutaway.model.forward import forward_compiled, rebind
 from cutaway.model.positions import Rope
 from cutaway.model.shapes import Limits, dimensions
 from cutaway.ops.arguments import make_argument
+from cutaway.ops.cpu.calls import call_shared
 from cutaway.ops.cpu.kv_tiles import KVCache
 from cutaway.ops.cpu.norm import NORM
 from cutaway.ops.cpu.team import Team
-from cutaway.ops.cpu.threads import float_environment
+from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.ops.cpu.tiles import TILE_FORMATS, WEIGHT, repack
 from cutaway.ops.kernel_cache import Kernel, compile_all
 from cutaway.ops.kernel_files import cache_is_shared
+from cutaway.sampling.choose import choose_compiled
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
-from cutaway.sampling.sampler import NoiseKey, sample_row
+from cutaway.sampling.sampler import NoiseKey, Row, arguments_of
 
 LARGEST: Final = "attention"  # the operation that takes longest to compile
 FORMATS_AHEAD: Final = ("Q4_1", "Q8_0")
@@ -168,8 +170,9 @@ def _compile_missing(work: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
 def _sample_nothing() -> None:
     """Compile the sampler and the check of batches by using them once."""
     check_batch(make_batch([Piece(0, [0], [0])]), Limits(1, 1, 1, 16, 1), 1, 1, 16)
-    with float_environment():
-        sample_row(np.zeros(64, np.float32), SamplingParams(), NoiseKey(0, 0, 0), SamplerScratch.allocate(64))
+    row = Row(np.zeros(64, np.float32), SamplingParams(), NoiseKey(0, 0, 0))
+    team = ThreadTeam(1)
+    call_shared(choose_compiled, [arguments_of(row, SamplerScratch.allocate(64))], team)
 
 
 def _repack_nothing() -> None:

@@ -4,42 +4,31 @@ In: requests. Out: their events, and blocks given back. One thread at a time; wh
 """
 
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final
 
-from cutaway.engine.generation import Event, Generation
+from cutaway.engine.generation import Generation
 from cutaway.engine.outputs import FinishReason
-from cutaway.engine.step_batch import ScratchPage, batch_of
+from cutaway.engine.results import PieceResult, find_results, take_result
+from cutaway.engine.step_batch import ScratchPage, StepBatches
 from cutaway.engine.steps import Steps
 from cutaway.engine.totals import Totals
-from cutaway.errors import CutawayError, InvalidRequestError, QueueFullError
-from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.cpu.threads import float_environment
-from cutaway.sampling.row import SamplerScratch
+from cutaway.errors import CutawayError
+from cutaway.ops.cpu.threads import ThreadTeam
+from cutaway.sampling.rows import SamplerRoom
 from cutaway.scheduler.request import Request
 from cutaway.scheduler.scheduler import Scheduler
-from cutaway.scheduler.step import Sampled, Step, StepPiece
+from cutaway.scheduler.step import Step
 
-
-class Part(NamedTuple):
-    """As many choices of a request as can run together: what the scheduler calls a request."""
-
-    generation: Generation
-    first: int  # choice
-    num_choices: int
-
-    @property
-    def name(self) -> str:
-        """The scheduler's id for it."""
-        return self.generation.request_id if self.first == 0 else f"{self.generation.request_id}+{self.first}"
+LOST: Final = "the engine has lost track of its memory: {}. Load the model again."
 
 
 class EngineCore:
-    """Owns the scheduler and its blocks, the runner, and the sampler's scratch.
+    """Owns the scheduler and its blocks, the runner, and the sampler's room.
 
-    Invariant between steps: a request is in ``_parts`` if and only if it has not ended, and all that the scheduler
-    knows belongs to one of these.
+    Invariant between steps: a request is in ``_generations`` if and only if it has not ended, and all that the
+    scheduler knows belongs to one of these. What can't be brought back to that breaks the engine: everyone is told, and
+    nobody is let in any more.
     """
 
     def __init__(
@@ -48,200 +37,202 @@ class EngineCore:
         scheduler: Scheduler,
         scratch_page: ScratchPage | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        team: ThreadTeam | None = None,
     ) -> None:
-        """scratch_page: for the pads of static batches. clock: in seconds; deadlines are on it."""
+        """scratch_page: for the pads of static batches. clock: in seconds; deadlines are on it. team: samples the rows
+        of a step; default, this thread alone.
+        """
         self.runner, self.scheduler, self.clock = runner, scheduler, clock
         self.totals = Totals()
-        self._scratch_page = scratch_page
-        self._sampler = SamplerScratch.allocate(runner.vocab_size)
-        self._parts: dict[str, Part] = {}  # in the scheduler, by its id
+        self._batches = StepBatches(scratch_page)
+        self._team = ThreadTeam(1) if team is None else team
+        self._sampler = SamplerRoom(runner.vocab_size, self._team.size)
+        self._generations: dict[str, Generation] = {}  # by their ids
         self._num_steps = runner.num_steps  # of the runner, after our last one
-        self._broken: RuntimeError | None = None
-        self._later: deque[Part] = deque()  # of requests in ``_parts``, for which the queue had no place yet
+        self._broken: BaseException | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether a request has not ended."""
-        return self.scheduler.has_work or bool(self._later)
+        return bool(self._generations)
 
     def submit(self, generation: Generation) -> None:
-        """Let the request wait for its turn.
+        """Let the request wait for its turn, with all its choices.
 
         One whose deadline has passed while it was on its way ends at once. Raises InvalidRequestError; CapacityError if
         it can never run; QueueFullError if there is no place for now.
         """
         if self._broken is not None:
-            raise CutawayError(f"the engine has lost track of its memory: {self._broken}. Load the model again.")
-        most = self.scheduler.limits.max_sequences
-        n = generation.asked.params.n
-        parts = [Part(generation, first, min(most, n - first)) for first in range(0, n, most)]
+            raise CutawayError(LOST.format(self._broken))
+        asked = generation.asked
         generation.submitted = now = self.clock()
         if generation.deadline is not None and generation.deadline <= now:
             generation.cut("deadline", now)
             return
         try:
-            self._submit(parts[0])
-        except CutawayError:
+            self.scheduler.submit(
+                Request(
+                    id=generation.request_id,
+                    ids=tuple(asked.prompt_ids),
+                    max_new_tokens=asked.max_new_tokens,
+                    num_choices=asked.params.n,
+                    priority=generation.priority,
+                    arrival=now,
+                    deadline=generation.deadline,
+                    salt=generation.salt,
+                    scores_prompt=asked.params.prompt_logprobs is not None,
+                    hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
+                )
+            )
+        except BaseException:
             generation.submitted = None
             raise
-        self._later += parts[1:]
-
-    def _submit(self, part: Part) -> None:
-        generation = part.generation
-        assert generation.submitted is not None
-        asked = generation.asked
-        self.scheduler.submit(
-            Request(
-                id=part.name,
-                ids=tuple(asked.prompt_ids),
-                max_new_tokens=asked.max_new_tokens,
-                num_choices=part.num_choices,
-                priority=generation.priority,
-                arrival=generation.submitted,
-                deadline=generation.deadline,
-                salt=generation.salt,
-                scores_prompt=asked.params.prompt_logprobs is not None and part.first == 0,
-            )
-        )
-        self._parts[part.name] = part
+        self._generations[generation.request_id] = generation
 
     def abort(self, generation: Generation, reason: FinishReason = "abort") -> None:
         """End the request; nothing happens if it has ended, or was never submitted."""
-        if not generation.ended and generation.submitted is not None:
+        if generation.ended or generation.submitted is None:
+            return
+        try:
             generation.cut(reason, self.clock())
-            self._drop(generation)
+        except Exception as error:
+            generation.fail(error)
+        self._drop(generation, reason)
 
     def fail(self, error: BaseException) -> None:
-        """End all requests with this error."""
-        for generation in self.generations():
+        """End all requests with this error. All are told before the first gives its blocks back."""
+        ending = self.generations()
+        for generation in ending:
             generation.fail(error)
-            self._drop(generation)
+        try:
+            for generation in ending:
+                self._drop(generation)
+        except BaseException as lost:
+            self._break(lost)
 
     def generations(self) -> list[Generation]:
         """Those that have not ended."""
-        return list(dict.fromkeys(part.generation for part in (*self._parts.values(), *self._later)))
+        return list(self._generations.values())
 
     def step(self) -> None:
-        """Advance everyone whose turn it is. If it raises, nothing of the step counts, and it may be tried again.
+        """Advance everyone whose turn it is. If it raises, nothing of the step counts, and it may be tried again; or
+        the engine broke by it, and all requests have ended with the error.
 
         Somebody may open the hood and run steps of his own on the same runner, which write to its pages. Then nothing
         in them is relied upon any more, and all that is needed is computed again.
         """
-        self._submit_later()
-        if self.runner.num_steps != self._num_steps:
-            self._forget_kv()
-        step = self.scheduler.schedule(self.clock())
-        for name in step.expired:
-            if name in self._parts:  # else another part of its request has taken it along
-                self.abort(self._parts[name].generation, "deadline")
-        if step.num_tokens == 0:
-            return
-        self._begin(step)
+        step: Step | None = None
         try:
-            for source, target in step.copies:
-                self.runner.copy_page(source, target)
-            logits = self.runner.step(batch_of(step, self._scratch_page))
+            self._abort_overdue()
+            if self.runner.num_steps != self._num_steps:
+                self._forget_kv()
+            step = self.scheduler.schedule(self.clock())
+            if step.num_tokens == 0:
+                return
+            started = self.clock()
+            results = self._compute(step)
+            if self.runner.num_steps > self._num_steps + 1:  # a step of others, anywhere between forward and sampler
+                self.scheduler.cancel(step)
+                self._forget_kv()
+                return
+            self.totals.count(step, self.scheduler)
         except BaseException:
-            self.scheduler.cancel(step)
-            self._num_steps += self.runner.num_steps == self._num_steps + 1  # ours, which failed
+            self._undo(step)
             raise
-        if self.runner.num_steps > self._num_steps + 1:
-            self.scheduler.cancel(step)
-            self._forget_kv()
-            return
         self._num_steps = self.runner.num_steps
-        sampled, served = self._sample(step, logits)
-        self.totals.count(step, self.scheduler)
-        self.scheduler.complete(step, sampled)
-        for generation in served:
-            generation.flush()
-            if generation.ended:
-                self._drop(generation)
+        try:
+            self._report(step, results, started)
+        except BaseException as error:  # some requests have their tokens, and the scheduler may not know it
+            self._break(error)
+            raise
+
+    def _abort_overdue(self) -> None:
+        now = self.clock()
+        while (late := self.scheduler.overdue(now)) is not None:
+            self.abort(self._generations[late], "deadline")
 
     def _forget_kv(self) -> None:
         """The pages may hold anything."""
         self.scheduler.forget_kv("a step outside of the engine has written to the pool")
         self._num_steps = self.runner.num_steps
 
-    def _begin(self, step: Step) -> None:
-        """For some requests, it is the first step."""
-        now = self.clock()
-        for piece in step.pieces:
-            generation = self._parts[piece.sequence.request.id].generation
-            if generation.begun is None:
-                generation.begin(now, piece.start)
+    def _compute(self, step: Step) -> list[PieceResult]:
+        """From the pages to the samples; no request is changed, or told."""
+        for source, target in step.copies:
+            self.runner.copy_page(source, target)
+        batch = self._batches.batch_of(step)
+        logits = self.runner.step(batch)
+        hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
+        return find_results(step, self._generations, logits, hidden, self._team, self._sampler)
 
-    def _submit_later(self) -> None:
-        """The choices of requests that have more than can run together, when there is place for them."""
-        while self._later:
-            part = self._later[0]
-            try:
-                self._submit(part)
-            except QueueFullError:
-                return
-            except InvalidRequestError:  # its deadline has passed
-                self.abort(part.generation, "deadline")
-            else:
-                self._later.popleft()
+    def _undo(self, step: Step | None) -> None:
+        """The step failed, maybe while it was planned. What can't be undone breaks the engine."""
+        try:
+            if step is not None:
+                self._num_steps += self.runner.num_steps == self._num_steps + 1  # ours
+                if step.num_tokens:
+                    self.scheduler.cancel(step)
+            self.check()
+        except BaseException as lost:
+            self._break(lost)
 
-    def _drop(self, generation: Generation) -> None:
-        """The request has ended: the scheduler and the core forget it."""
-        most = self.scheduler.limits.max_sequences
-        for first in range(0, generation.asked.params.n, most):
-            name = Part(generation, first, most).name
-            if self._parts.pop(name, None) is not None:
-                self.scheduler.abort(name)
-        if any(part.generation is generation for part in self._later):
-            self._later = deque(part for part in self._later if part.generation is not generation)
+    def _report(self, step: Step, results: list[PieceResult], started: float) -> None:
+        """Give the requests what was found, the scheduler the tokens, and the sinks their events.
 
-    def _sample(self, step: Step, logits: Floats) -> tuple[list[list[Sampled]], list[Generation]]:
-        """A token for each choice of each piece, and the requests that were served; logits: [O, V].
-
-        What goes wrong with one request ends it alone: its sequences are aborted, and their tokens here don't count.
+        A request that fails is dropped before the step is complete: its tokens don't count.
         """
         now = self.clock()
-        sampled: list[list[Sampled]] = []
-        served: dict[Generation, None] = {}
-        row = 0
-        with float_environment():
-            for piece in step.pieces:
-                part = self._parts[piece.sequence.request.id]
-                rows = logits[row : row + piece.num_outputs]
-                row += piece.num_outputs
-                served[part.generation] = None
-                tokens = [Sampled(0)] * len(piece.choices)
-                if not part.generation.ended:
-                    try:
-                        tokens = self._sample_piece(piece, part, rows, now)
-                    except Exception as error:
-                        part.generation.fail(error)
-                sampled.append(tokens)
+        served = list(dict.fromkeys(result.generation for result in results))
+        for result in results:
+            if result.generation.begun is None:
+                result.generation.begin(started, result.piece.start)
+        sampled = [take_result(each, now, *self._kv_positions(each)) for each in results]
         for generation in served:
             if generation.failed:
                 self._drop(generation)
-        return sampled, list(served)
+        self.scheduler.complete(step, sampled)
+        for generation in served:
+            generation.flush()
+            if generation.ended:
+                self._drop(generation)
 
-    def _sample_piece(self, piece: StepPiece, part: Part, rows: Floats, now: float) -> list[Sampled]:
-        generation, sequence = part.generation, piece.sequence
-        if sequence.scores_prompt:
-            generation.score(piece.start, rows, self._sampler)
-        reserved, used = 0, 0
-        if self.scheduler.keeps_kv:
-            reserved, used = self.scheduler.reserved(sequence), piece.start + piece.num_tokens
-        tokens = []
-        for choice in piece.choices:
-            delta = generation.sample(part.first + choice, rows[-1], self._sampler)
-            generation.tell(Event(delta, now, reserved, used))
-            tokens.append(Sampled(delta.token_ids[0], delta.finish_reason == "stop"))
-        return tokens
+    def _kv_positions(self, result: PieceResult) -> tuple[int, int]:
+        """In the blocks of a piece's sequence, and how many of them hold keys and values after the step."""
+        if not self.scheduler.keeps_kv:
+            return 0, 0
+        piece = result.piece
+        return self.scheduler.reserved(piece.sequence), piece.start + piece.num_tokens
+
+    def _drop(self, generation: Generation, reason: str = "abort") -> None:
+        """The request has ended: the scheduler and the core forget it. reason: for the log."""
+        if self._generations.pop(generation.request_id, None) is not None:
+            self.scheduler.abort(generation.request_id, reason)
+        if not self._generations:
+            self._batches.forget()
+
+    def _break(self, lost: BaseException) -> None:
+        """Nobody knows any more who owns which block: all end with an error, and no request is let in."""
+        self._broken = self._broken or lost
+        error = CutawayError(LOST.format(lost))
+        error.__cause__ = lost
+        for generation in self.generations():
+            generation.fail(error)
+        self._generations.clear()
+        self._batches.forget()
 
     def rest(self) -> None:
         """Nothing is left to do: check that nothing is lost. If something is, no further request is let in."""
-        try:
-            self.check()
-        except RuntimeError as error:
-            self._broken = error
+        if self._broken is None:
+            try:
+                self.check()
+            except Exception as lost:
+                self._break(lost)
 
     def check(self) -> None:
-        """Raise RuntimeError if blocks or requests are not where they belong. For tests and the idle engine."""
+        """Raise RuntimeError if blocks or requests are not where they belong; whatever it stumbles over means the same.
+        For tests, the idle engine, and steps that failed.
+        """
         self.scheduler.check()
+        known = {sequence.request.id for sequence in self.scheduler.sequences()}
+        if known != set(self._generations):
+            raise RuntimeError("the scheduler's requests are not those that have not ended")

@@ -9,14 +9,16 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from cutaway.engine.core import EngineCore
 from cutaway.engine.generation import Generation
 from cutaway.errors import CutawayError
 
+REST: Final = 0.05  # seconds without work or command, then it checks itself: so hardly anybody waits for the check
 Command = Callable[[], object]
 Result = TypeVar("Result")
 
@@ -108,22 +110,23 @@ def _admit(core: EngineCore, generations: Sequence[Generation]) -> Admission:
 
 def _serve(core: EngineCore, commands: "SimpleQueue[Command | None]") -> None:
     """The loop: what was commanded, then a step. Whatever goes wrong reaches all requests, and the loop goes on."""
-    idle = True
+    checked = True  # since the last step
     while True:
         try:
-            if not idle and not core.has_work and commands.empty():
-                core.rest()
-                idle = True
             try:
-                command = commands.get(block=not core.has_work)
+                command = commands.get(block=not core.has_work, timeout=None if checked else REST)
             except Empty:
-                idle = False
-                core.step()
+                checked = not core.has_work
+                if core.has_work:
+                    core.step()
+                else:
+                    core.rest()
                 continue
             if command is None:
                 return
             command()
         except BaseException as error:
-            core.fail(error)
+            with suppress(BaseException):  # whom it has not reached is there still, and so is the loop
+                core.fail(error)
         finally:
             command = None  # it holds a request

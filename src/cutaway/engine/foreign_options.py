@@ -35,7 +35,8 @@ LOAD: Final[Mapping[str, Foreign]] = MappingProxyType(
         "cpu_offload_gb": ((0,), "All is on the CPU. Leave it out."),
         "enforce_eager": ((False, True), "There is no graph to capture. Leave it out."),
         "disable_log_stats": ((True, False), "Statistics are in each RequestOutput. Leave it out."),
-        "kv_cache_dtype": (("auto",), "Use kv_dtype: 'f16' or 'f32'."),
+        "kv_cache_dtype": (("auto",), "Use kv_dtype: 'f16', 'f32' or 'int8'."),
+        "runner": (("auto", "generate", "pooling"), "Every model generates and embeds. Leave it out."),
         "hf_token": ((None,), "Set HF_TOKEN in the environment for it."),
     }
 )
@@ -50,6 +51,10 @@ REQUEST: Final[Mapping[str, Foreign]] = MappingProxyType(
 
 CHAT: Final[Mapping[str, Foreign]] = MappingProxyType(
     {**REQUEST, "chat_template_content_format": (("auto", "string"), "A message's content is a text. Leave it out.")}
+)
+
+EMBED: Final[Mapping[str, Foreign]] = MappingProxyType(
+    {**REQUEST, "pooling_params": ((None,), "Use pooling: 'last' or 'mean'.")}
 )
 
 

@@ -1,16 +1,18 @@
-"""A request while the engine computes it: its choices, the scores of its prompt, and whom to tell.
+"""A request while the engine computes it: its choices, the scores of its prompt or its embedding, and whom to tell.
 
-In: rows of logits. Out: events, handed to a sink: one for each token of each choice.
+In: rows of logits, or of hidden states. Out: events, handed to a sink: one for each token of each choice.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from cutaway.engine.choice import Asked, Choice
 from cutaway.engine.outputs import Delta, FinishReason
+from cutaway.engine.pooling import Pool
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.sampling.row import SamplerScratch
-from cutaway.sampling.sampler import SampleResult, score_row
+from cutaway.sampling.sampler import Row, SampleResult, score_row
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 
@@ -30,7 +32,7 @@ Sink: TypeAlias = Callable[[Arrival], None]
 class Generation:
     """Made by whoever asks; from ``EngineCore.submit`` on only the engine's thread changes it.
 
-    ``begun``, ``num_cached_tokens`` and ``scores`` are settled before the first event is handed over.
+    ``begun``, ``num_cached_tokens``, ``scores`` and ``pool`` are settled before the first event is handed over.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Generation:
         self.begun: float | None = None  # when its first step was scheduled
         self.num_cached_tokens = 0  # of the prompt, at that time
         self.scores: dict[int, SampleResult] = {}  # of the prompt's tokens but the first, by position
+        self.pool = None if asked.pooling is None else Pool(asked.pooling)  # of an embedding, which is its only choice
         self.ended = False
         self.failed = False  # ended by an error
+        self._lost = False  # the sink has raised
         self._tokenizer = tokenizer
         self._choices: dict[int, Choice] = {}  # those that run
         self._finished: set[int] = set()
@@ -66,20 +70,34 @@ class Generation:
         """Its first step is being computed."""
         self.begun, self.num_cached_tokens = now, num_cached_tokens
 
-    def score(self, start: int, logits: Floats, scratch: SamplerScratch) -> None:
-        """Score the prompt's tokens that follow positions start, start + 1, …, of which ``logits`` [n, V] are."""
+    def score(self, start: int, logits: Floats, scratch: SamplerScratch) -> dict[int, SampleResult]:
+        """Scores of the prompt's tokens that follow positions start, start + 1, …, of which ``logits`` [n, V] are; of
+        those that are not in ``scores`` yet, where they belong.
+        """
         ids, count = self.asked.prompt_ids, self.asked.params.prompt_logprobs
         assert count is not None
-        for position, row in enumerate(logits, start + 1):
-            if position < len(ids) and position not in self.scores:
-                self.scores[position] = score_row(row, ids[position], count, scratch)
+        return {
+            position: score_row(row, ids[position], count, scratch)
+            for position, row in enumerate(logits, start + 1)
+            if position < len(ids) and position not in self.scores
+        }
 
-    def sample(self, index: int, logits: Floats, scratch: SamplerScratch) -> Delta:
-        """The next token of a choice; logits: [V]."""
+    def pooled(self) -> Delta:
+        """The end of an embedding: all its states are in ``pool``."""
+        self._finished.add(0)
+        self.ended = True
+        return Delta("", [], None, "stop")
+
+    def row(self, index: int, logits: Floats) -> Row:
+        """By what the next token of a choice is chosen; logits: [V]."""
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = Choice(index, self.asked, self._tokenizer)
-        delta = choice.sample(logits, scratch)
+        return choice.row(logits)
+
+    def take(self, index: int, sample: SampleResult) -> Delta:
+        """The token that was chosen for a choice."""
+        delta = self._choices[index].take(sample)
         if delta.finish_reason is not None:
             del self._choices[index]
             self._finished.add(index)
@@ -94,16 +112,29 @@ class Generation:
         """Hand the events over, if it is time."""
         if self._events and (self.ended or not self.whole):
             events, self._events = self._events, []
-            self.sink(events)
+            self._hand_over(events)
+
+    def _hand_over(self, arrival: Arrival) -> None:
+        """A sink that raises ends its request alone: it is told the error once, instead, and then nothing more."""
+        if self._lost:
+            return
+        try:
+            self.sink(arrival)
+        except Exception as error:
+            self._lost = self.ended = self.failed = True
+            with suppress(Exception):
+                self.sink(error)
 
     def cut(self, reason: FinishReason, now: float) -> None:
         """End every choice that has not ended, and hand the events over."""
         if self.ended:
             return
-        self.ended = True
+        events = []
         for index in sorted(set(range(self.asked.params.n)) - self._finished):
             choice = self._choices.get(index) or Choice(index, self.asked, self._tokenizer)
-            self.tell(Event(choice.cut(reason), now, 0, 0))
+            events.append(Event(choice.cut(reason), now, 0, 0))
+        self.ended = True
+        self._events += events
         self.flush()
 
     def fail(self, error: BaseException) -> None:
@@ -111,4 +142,4 @@ class Generation:
         if not self.ended:
             self.ended = self.failed = True
             self.flush()
-            self.sink(error)
+            self._hand_over(error)

@@ -6,6 +6,7 @@ streamed.
 
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -16,12 +17,14 @@ from typing import Any, Final
 from cutaway.engine.compile import compile_for_any_model
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine_thread import EngineThread
-from cutaway.engine.foreign_options import LOAD, REQUEST, refuse_foreign
+from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
-from cutaway.engine.outputs import RequestOutput
+from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
 from cutaway.engine.plan import engine_limits, settings_within
+from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
 from cutaway.engine.progress import progress_bar
 from cutaway.engine.prompts import Prompt, as_list, chat_prompt, conversations, prompt_ids
+from cutaway.engine.received import Received
 from cutaway.engine.requests import Requests, TextAndIds, one_for_each
 from cutaway.engine.run_all import run_all, sink_of
 from cutaway.engine.runner import ModelRunner, choose_context
@@ -31,13 +34,14 @@ from cutaway.engine.stream import Stream
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.open_model import open_model
+from cutaway.formats.source import ModelSource
 from cutaway.hub.catalogue import CATALOGUE, find_hub_alias
 from cutaway.hub.progress import Progress
 from cutaway.hub.resolve import resolve
 from cutaway.memory.byte_size import parse_bytes
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.kv_setting import kv_setting
-from cutaway.model.config import read_config
+from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.loader import check_tensors
 from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.threads import check_threads
@@ -55,6 +59,7 @@ OPTIONS: Final = (
     "needs_chat, progress"
 )
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout"
+EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
 
 
 class LLM:
@@ -101,7 +106,7 @@ class LLM:
             enable_prefix_caching: keep what was computed for requests that begin with the same ids; default, wherever
                 batching is continuous and kv is not "none".
             kv: "paged", "contiguous" or "none" (``memory.kv_setting``); the tokens are the same, to the bit.
-            kv_dtype: "f16" or "f32".
+            kv_dtype: of keys and values: "f16", "f32", or "int8" with a scale for each (docs/kv-cache.md).
             kv_tokens: positions in the KV pool, of all sequences together; default, 8,192, and one context at least.
             memory: of the whole process, in bytes or as a text, such as "2GiB": the KV pool gets what the rest leaves,
                 and as much as all sequences can use. In place of kv_tokens.
@@ -147,6 +152,7 @@ class LLM:
         with open_model(self.model.path) as source:
             config = read_config(source)
             check_tensors(source, config)
+            _warn_of_key_biases(source, config, kv_dtype)
             self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
             compiling = compiling or _compile_aside(kv_dtype)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
@@ -177,6 +183,7 @@ class LLM:
             self.runner,
             self.settings.scheduler(self.runner.max_step_outputs),
             None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
+            team=self.runner.team,
         )
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
@@ -203,9 +210,30 @@ class LLM:
         refuse_foreign("LLM.generate", foreign, REQUEST, GENERATE_OPTIONS)
         several = as_list(prompts)
         params = one_for_each(sampling_params, len(several), "prompts")
-        return self._run_all(
-            [prompt_ids(prompt, self.tokenizer) for prompt in several], params, use_tqdm, priority, timeout
-        )
+        pairs = [prompt_ids(prompt, self.tokenizer) for prompt in several]
+        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout)]
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        use_tqdm: bool = True,
+        pooling: Pooling = DEFAULT_POOLING,
+        priority: int | None = 0,
+        timeout: float | None = None,
+        **foreign: Any,
+    ) -> list[EmbeddingRequestOutput]:
+        """The embedding of each prompt, in order: its last hidden states, pooled to a vector of length 1.
+
+        Prompts as for ``generate``; a text gets no EOS behind it. pooling: "last", the state of the last token, which
+        alone has seen all others in a model that reads forwards; "mean", the mean over all tokens. The others as for
+        ``generate``; CutawayError if the timeout passes.
+        """
+        refuse_foreign("LLM.embed", foreign, EMBED, EMBED_OPTIONS)
+        check_pooling(pooling)
+        pairs = [prompt_ids(prompt, self.tokenizer) for prompt in as_list(prompts)]
+        found = self._run_all(pairs, [None] * len(pairs), use_tqdm, priority, timeout, pooling)
+        return [each.embedding() for each in found]
 
     def chat(
         self,
@@ -225,9 +253,8 @@ class LLM:
         """
         several = conversations(messages)
         params = one_for_each(sampling_params, len(several), "conversations")
-        return self._run_all(
-            [chat_prompt(self.tokenizer, each, **template) for each in several], params, use_tqdm, priority, timeout
-        )
+        pairs = [chat_prompt(self.tokenizer, each, **template) for each in several]
+        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout)]
 
     def stream(
         self,
@@ -298,17 +325,19 @@ class LLM:
         shows_progress: bool,
         priority: int | None,
         timeout: float | None,
-    ) -> list[RequestOutput]:
+        pooling: Pooling | None = None,
+    ) -> list[Received]:
         """All are checked before the first is computed."""
         engine = self.engine()
         arrivals: SimpleQueue[tuple[int, Arrival]] = SimpleQueue()
-        make = partial(self.requests.make, priority=priority, timeout=timeout, whole=True)
+        make = partial(self.requests.make, priority=priority, timeout=timeout, whole=True, pooling=pooling)
         requests = [
             make(prompt, each, sink_of(arrivals, number))
             for number, (prompt, each) in enumerate(zip(prompts, params, strict=True))
         ]
         with progress_bar(len(requests), shows_progress) as ended:
-            return run_all(engine, requests, arrivals, ended)
+            run_all(engine, requests, arrivals, ended)
+        return requests
 
     def get_tokenizer(self) -> Tokenizer:
         """``self.tokenizer``, by vLLM's name."""
@@ -371,6 +400,17 @@ def _compile_aside(kv_dtype: str) -> "Future[None]":
 
     threading.Thread(target=fulfil, name="cutaway-compile", daemon=True).start()
     return compiling
+
+
+def _warn_of_key_biases(source: ModelSource, config: ModelConfig, kv_dtype: str) -> None:
+    """One scale serves all numbers of a key, and a bias makes some of them much greater than the others."""
+    names = (f"blk.0.{name}.bias" for name in ("attn_k", "attn_qkv"))
+    if kv_dtype == "int8" and any(name in source.tensors for name in names):
+        warnings.warn(
+            f"the keys of {config.name} have biases, and kv_dtype is 'int8': the other numbers of a key are rounded "
+            "coarsely, and answers may differ much from the model's (docs/kv-cache.md). Use kv_dtype='f16'.",
+            stacklevel=3,
+        )
 
 
 def _check_threads(threads: int | None) -> None:

@@ -6,6 +6,8 @@ In: tokens as they are generated. Out: deltas while streaming, a ``RequestOutput
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from cutaway.engine.pooling import Pooling
+
 FinishReason: TypeAlias = Literal["stop", "length", "deadline", "abort"]
 """A stop id or stop string; ``max_tokens`` or the context's end; the request's deadline; an abort by somebody else."""
 
@@ -87,4 +89,25 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int  # of the prompt, as in ``statistics``
     seed: int
+    statistics: Statistics
+
+
+@dataclass(frozen=True)
+class EmbeddingOutput:
+    """A prompt as one vector of length 1."""
+
+    embedding: list[float]  # [D], float32 values
+    pooling: Pooling
+
+
+@dataclass(frozen=True)
+class EmbeddingRequestOutput:
+    """A prompt and its embedding."""
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt: str | None  # None for a prompt of ids
+    prompt_token_ids: list[int]
+    num_cached_tokens: int  # of the prompt, as in ``statistics``
+    finished: bool
     statistics: Statistics

@@ -5,6 +5,7 @@ In: a model source of which only the head is read, settings. Out: a ``MemoryPlan
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from cutaway.engine.settings import EngineSettings
 from cutaway.errors import CutawayError
 from cutaway.formats.open_model import open_model
 from cutaway.formats.source import ModelSource
-from cutaway.memory.kv_cache import kv_format
+from cutaway.memory.kv_cache import position_bytes
 from cutaway.memory.plan import MemoryPlan
 from cutaway.model.config import ModelConfig
 from cutaway.model.loader import expected_tensors, matrices_of, memory_bytes, tile_format
@@ -25,6 +26,8 @@ PROMPT_ROWS: Final = 16
 """Rows of logits of a step at least: the logprobs of a prompt are computed from what the answers leave of them."""
 
 RESIDENT: Final = "VmRSS"
+MEASURE_SECONDS: Final = 1800.0
+"""All kernels compile in a tenth of it on one slow core; a process that takes longer hangs."""
 MEASURE: Final = (
     # As `python -m`, but without the working folder in front of the path: what lies there is not ours to run.
     "import runpy, sys; sys.path[:] = [entry for entry in sys.path if entry]; "
@@ -45,13 +48,12 @@ def plan_memory(
     """The plan; runtime: bytes, as ``resident_bytes`` or ``measure_runtime`` have them."""
     sizes = dimensions(config, engine_limits(settings, threads))
     names = [name for name in expected_tensors(config) if name in source.tensors]
-    numbers = 2 * config.num_layers * config.num_kv_heads * config.head_dim
     return MemoryPlan(
         runtime=runtime,
         weights=sum(memory_bytes(source.tensors[name]) for name in names),
         workspace=sum(row.nbytes(sizes) for row in BUFFERS)
-        + sum(array.nbytes for array in SamplerScratch.allocate(config.vocab_size)),
-        position=numbers * kv_format(kv_dtype).element_bytes,
+        + threads * sum(array.nbytes for array in SamplerScratch.allocate(config.vocab_size)),
+        position=position_bytes(config, kv_dtype),
         page_length=settings.page_length,
         pages=settings.num_pages,
     )
@@ -87,16 +89,30 @@ def measure_runtime(path: Path, kv_dtype: str, threads: int) -> int:
     """Bytes of a process that has loaded all that an engine needs but weights, KV pool and workspace.
 
     Kernels that are not in the cache are compiled first, by another process: compiling takes memory that the next start
-    doesn't take.
+    doesn't take. Where they can't be kept, the compiler's memory is among the bytes, with a warning: there, each start
+    takes it.
     """
     command = [sys.executable, "-c", MEASURE, str(path), kv_dtype, str(threads)]
     for _ in range(2):
-        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        try:
+            run = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MEASURE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise CutawayError(
+                f"the runtime's memory could not be measured within {MEASURE_SECONDS:g} s. Try again when the machine "
+                "is less busy."
+            ) from None
         if run.returncode != 0:
             raise CutawayError(f"the runtime's memory could not be measured: {run.stderr.strip()[-500:]}")
         compiled, size = map(int, run.stdout.split()[-2:])
         if compiled == 0:
-            break
+            return size
+    warnings.warn(
+        f"{compiled} kernels were compiled again, since they could not be kept: the runtime's {size:,} bytes have the "
+        "compiler in them. Set CUTAWAY_CACHE to a folder that can be written.",
+        stacklevel=2,
+    )
     return size
 
 

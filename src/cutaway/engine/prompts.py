@@ -50,8 +50,10 @@ def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> tuple[str | None, list[i
     raise InvalidRequestError(f"the prompt is a {type(prompt).__name__}; give a text or a list of token ids.", "prompt")
 
 
-def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int) -> None:
-    """Refuse a prompt that can't be computed: empty, ids outside the vocabulary, or no room for one more token."""
+def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int, *, is_answered: bool = True) -> None:
+    """Refuse a prompt that can't be computed: empty, ids outside the vocabulary, or no room for one more token, where
+    it is answered.
+    """
     if not prompt_ids:
         raise InvalidRequestError("the prompt is empty; it must have at least 1 token. Write something.", "prompt")
     for index, token_id in enumerate(prompt_ids):
@@ -62,10 +64,11 @@ def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int) -> No
                 "of this model's own tokenizer.",
                 "prompt",
             )
-    if len(prompt_ids) >= context:
+    if len(prompt_ids) > context - is_answered:
+        left = ", and one must be left for the answer" if is_answered else ""
         raise CapacityError(
-            f"the prompt has {len(prompt_ids)} tokens; the context holds {context}, and one must be left for the "
-            "answer. Shorten the prompt, or raise the context where the model allows it."
+            f"the prompt has {len(prompt_ids)} tokens; the context holds {context}{left}. Shorten the prompt, or "
+            "raise the context where the model allows it."
         )
 
 

@@ -5,7 +5,17 @@ In: its events. Out: statistics and the whole output, at any time.
 
 from cutaway.engine.choice import named
 from cutaway.engine.generation import Event, Generation
-from cutaway.engine.outputs import CompletionOutput, Delta, FinishReason, Logprob, RequestOutput, Statistics
+from cutaway.engine.outputs import (
+    CompletionOutput,
+    Delta,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    FinishReason,
+    Logprob,
+    RequestOutput,
+    Statistics,
+)
+from cutaway.errors import CutawayError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,7 +38,7 @@ class Received:
         delta = event.delta
         self._deltas.setdefault(delta.index, []).append(delta)
         self._num_tokens += len(delta.token_ids)
-        if delta.token_ids:
+        if delta.token_ids or delta.finish_reason == "stop":  # that of an embedding has no token
             self._first = self._first or event
             self._last = event
             before = self._told.get(delta.index, event.seconds)
@@ -76,6 +86,23 @@ class Received:
             finished=self.finished,
             num_cached_tokens=statistics.cached_tokens,
             seed=asked.seed,
+            statistics=statistics,
+        )
+
+    def embedding(self) -> EmbeddingRequestOutput:
+        """The prompt's embedding. Raises CutawayError if it did not come to its end."""
+        pool, asked = self.generation.pool, self.generation.asked
+        assert pool is not None, "no embedding was asked for"
+        if self.finish_reason != "stop":
+            raise CutawayError(f"the embedding was ended before it was computed ({self.finish_reason}). Ask again.")
+        statistics = self.statistics()
+        return EmbeddingRequestOutput(
+            request_id=self.generation.request_id,
+            outputs=EmbeddingOutput(pool.vector().tolist(), pool.pooling),
+            prompt=self._prompt,
+            prompt_token_ids=list(asked.prompt_ids),
+            num_cached_tokens=statistics.cached_tokens,
+            finished=True,
             statistics=statistics,
         )
 

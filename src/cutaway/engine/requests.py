@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from cutaway.engine.choice import Asked
 from cutaway.engine.generation import Generation, Sink
+from cutaway.engine.pooling import Pooling, check_pooling
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.received import Received
 from cutaway.errors import InvalidRequestError
+from cutaway.grammar.grammars import Grammars
 from cutaway.sampling.forbidden import bad_word_ids, stop_ids
 from cutaway.sampling.params import SamplingParams, check_against_vocabulary, fresh_seed
 from cutaway.sampling.params_checks import is_integer, is_number, shown
@@ -26,6 +28,7 @@ class Requests:
 
     def __init__(self, tokenizer: Tokenizer, context: int, position_bytes: int) -> None:
         """context: positions of a sequence at most. position_bytes: of the KV cache."""
+        self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
         self._numbers = itertools.count()
 
@@ -39,18 +42,23 @@ class Requests:
         timeout: float | None = None,
         salt: bytes = b"",
         whole: bool = False,
+        pooling: Pooling | None = None,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> Received:
         """A request that has been checked.
 
         priority: 0 or None goes first. timeout: seconds from now until the request is ended, whatever its state.
         salt: requests of different salts share nothing in the prefix cache. whole: the sink is handed all events at the
-        end.
+        end. pooling: the prompt's embedding is wanted, and no answer. shown_ids: control tokens that are in the text,
+        whatever the parameters say. Where an answer must have a form that was not asked for lately, it takes the time
+        to compile it.
         """
         if params is not None and not isinstance(params, SamplingParams):
             raise no_params(params)
         params = params or SamplingParams()
         text, ids = prompt
-        check_prompt(ids, self._context, self._tokenizer.vocab_size)
+        is_answered = pooling is None
+        check_prompt(ids, self._context, self._tokenizer.vocab_size, is_answered=is_answered)
         check_against_vocabulary(params, self._tokenizer.vocab_size)
         if priority is not None and not is_integer(priority):
             raise InvalidRequestError(
@@ -60,7 +68,9 @@ class Requests:
             raise InvalidRequestError(
                 f"timeout is {shown(timeout)}; it must be seconds above 0. Leave it out for none.", "timeout"
             )
-        left = self._context - len(ids)
+        form = params.structured_outputs
+        grammar = None if form is None else self.grammars.get(form)
+        left = self._context - len(ids) if is_answered else 1  # what the scheduler takes for its end
         asked = Asked(
             prompt_ids=ids,
             params=params,
@@ -68,6 +78,9 @@ class Requests:
             max_new_tokens=left if params.max_tokens is None else min(left, params.max_tokens),
             stop_ids=stop_ids(params, self._tokenizer.eos_ids),
             bad_words=bad_word_ids(params.bad_words, lambda word: self._tokenizer.encode(word, add_bos=False)),
+            pooling=pooling if is_answered else check_pooling(pooling),
+            shown_ids=shown_ids,
+            grammar=grammar,
         )
         generation = Generation(
             str(next(self._numbers)),

@@ -1,6 +1,6 @@
 """Many requests at once, to their ends: as many wait in the engine's queue as it has places for.
 
-In: requests. Out: their outputs, in order; meanwhile a listener hears of each that ends.
+In: requests. Out: the same, with all that came of them; meanwhile a listener hears of each that ends.
 """
 
 import time
@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.generation import Arrival, Sink
-from cutaway.engine.outputs import RequestOutput
 from cutaway.engine.received import Received
 from cutaway.errors import QueueFullError
 
@@ -33,7 +32,7 @@ def sink_of(arrivals: Arrivals, number: int) -> Sink:
 
 def run_all(
     engine: EngineThread, requests: Sequence[Received], arrivals: Arrivals, ended: Callable[[], object]
-) -> list[RequestOutput]:
+) -> None:
     """Compute the requests; each hands all its events at once to ``arrivals``, with its place in ``requests``.
 
     If one fails, or this thread is interrupted, the others are aborted.
@@ -67,4 +66,3 @@ def run_all(
         for request in requests:
             engine.abort(request.generation)
         raise
-    return [request.output() for request in requests]

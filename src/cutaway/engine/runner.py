@@ -18,6 +18,7 @@ from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import check_batch
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
+from cutaway.model.hidden import hidden_states
 from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, TAPS, Limits, dimensions, evaluate
 from cutaway.ops.cpu.arrays import Batch, Floats
@@ -68,8 +69,8 @@ class ModelRunner:
 
         threads: members of the team (default: the processors that this process may use). context: positions of a
         sequence at most (default: the model's, up to 8,192). max_tokens, max_outputs: tokens and rows of logits of
-        a step. kv_dtype: "f16" or "f32". page_length: positions of a page of the KV pool, a multiple of 16. num_pages:
-        how many it has (default: one context).
+        a step. kv_dtype: "f16", "f32" or "int8". page_length: positions of a page of the KV pool, a multiple of 16.
+        num_pages: how many it has (default: one context).
         """
         self.context = choose_context(context, read_config(source))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
@@ -96,6 +97,16 @@ class ModelRunner:
         self._check(batch)
         self.team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
         return self._logits(batch)
+
+    def hidden_states(self, batch: Batch) -> Floats:
+        """The last hidden states [T, D], after the last norm, of all rows of the batch that was computed last; a view
+        that the next step overwrites.
+        """
+        arguments = self.loaded.record, batch, self.workspace
+        compiled: Any = hidden_states
+        compiled.prepare(self.team.members()[0], *arguments)  # a team runs what is compiled
+        self.team.run(hidden_states, *arguments)
+        return self.workspace.h[: len(batch.tokens)]
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy the keys and values of a page to another one."""
@@ -143,8 +154,7 @@ class ModelRunner:
             *self.workspace,
             *self.workspace.activation,
             *self.workspace.scratch,
-            self.kv.keys,
-            self.kv.values,
+            *self.kv.arrays,
         ):
             if isinstance(array, np.ndarray):
                 array.fill(0)

@@ -22,12 +22,13 @@ class Totals:
     sequences: int = 0  # that had a piece of the step
 
     def count(self, step: Step, scheduler: Scheduler) -> None:
-        """A step is done."""
+        """A step is done. If it raises, nothing has been counted."""
+        reserved, used = scheduler.kv_positions()
+        answers = sum(len(each.choices) for each in step.pieces if each.sequence.request.hidden is None)
         self.steps += 1
         self.tokens += step.num_tokens - step.num_pads
         self.pads += step.num_pads
-        self.answers += sum(len(piece.choices) for piece in step.pieces)
+        self.answers += answers
         self.sequences += len(step.pieces)
-        reserved, used = scheduler.kv_positions()
         self.kv_reserved += reserved
         self.kv_used += used

@@ -18,7 +18,7 @@ def check_request(request: Request, limits: SchedulerLimits, now: float) -> None
     rules = {
         "ids": (len(request.ids), "tokens", 1, None),
         "max_new_tokens": (request.max_new_tokens, "tokens", 1, None),
-        "num_choices": (request.num_choices, "choices", 1, limits.max_sequences),
+        "num_choices": (request.num_choices, "choices", 1, None),
         "priority": (request.priority, "", 0, limits.num_priorities - 1),
     }
     for name, (value, unit, least, most) in rules.items():

@@ -20,22 +20,25 @@ class Decision(NamedTuple):
 
 
 class DecisionLog:
-    """A ring buffer. A decision that is the same in every step (a request that waits) is written once."""
+    """A ring buffer. A decision that goes on over steps (a request waits) is written once."""
 
     def __init__(self, capacity: int) -> None:
         """capacity: decisions that are kept."""
         self._decisions: deque[Decision] = deque(maxlen=capacity)
-        self._standing: dict[str, tuple[str, str]] = {}  # action → name and reason, last written
+        self._standing: dict[str, str] = {}  # action → whose decision of this kind goes on
 
     def write(self, step: int, name: str, action: str, reason: str) -> None:
-        """Add a decision; the oldest goes."""
+        """Add a decision; the oldest goes. What went on with this name is over."""
+        self._standing = {each: whose for each, whose in self._standing.items() if whose != name}
         self._decisions.append(Decision(step, name, action, reason))
 
     def write_change(self, step: int, name: str, action: str, reason: str) -> None:
-        """Add a decision unless it is the last one of this action, repeated."""
-        if self._standing.get(action) != (name, reason):
-            self._standing[action] = (name, reason)
+        """Add a decision unless it goes on: nothing else came of this name, nor this action of another. The reason is
+        that of its first step, though its numbers change.
+        """
+        if self._standing.get(action) != name:
             self.write(step, name, action, reason)
+            self._standing[action] = name
 
     def read(self) -> list[Decision]:
         """All that are kept, oldest first."""

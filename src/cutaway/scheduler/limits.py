@@ -37,16 +37,16 @@ class SchedulerLimits:
                 "max_sequences",
             )
 
-    def longest_wait(self, longest: int, priority: int) -> int:
+    def longest_wait(self, longest: int, priority: int, num_choices: int = 1) -> int:
         """Steps within which every admitted request has ended, if none has more than ``longest`` tokens.
 
-        longest: tokens of a prompt and its answer. After ``priority × ageing`` steps no newcomer goes before the
-        request. What is before it then are at most ``max_waiting`` choices that wait, those of one request more (an
-        empty queue takes any request), and those that run: at most ``max_sequences``, and as many again where a
-        request was let in to be the first. The first of them all is never preempted and advances by a token in every
-        step, or in every second one where prompts and single tokens take turns; a static batch, whose prompt and
-        answer may come from two requests, lasts as many steps at most. Before the first of them, a static batch that
-        runs may have to end.
+        longest: tokens of a prompt and its answer. num_choices: the most that a request has. After ``priority ×
+        ageing`` steps no newcomer goes before the request. What is before its last choice then are at most
+        ``max_waiting`` choices that wait, those of one request more (an empty queue takes any request), its own, and
+        those that run: at most ``max_sequences``, and as many again where a request was let in to be the first. The
+        first of them all is never preempted and advances by a token in every step, or in every second one where prompts
+        and single tokens take turns; a static batch, whose prompt and answer may come from two requests, lasts as many
+        steps at most. Before the first of them, a static batch that runs may have to end.
         """
-        ahead = self.max_waiting + 4 * self.max_sequences + 1
+        ahead = self.max_waiting + 2 * max(num_choices, self.max_sequences) + 2 * self.max_sequences + 1
         return priority * self.ageing + 2 * longest * ahead

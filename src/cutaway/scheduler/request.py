@@ -4,6 +4,9 @@ In: what the engine was asked. Out: a record that never changes; what becomes of
 """
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Hidden: TypeAlias = Literal["last", "all"]
 
 
 @dataclass(frozen=True)
@@ -13,12 +16,13 @@ class Request:
     id: str
     ids: tuple[int, ...]  # of the prompt
     max_new_tokens: int
-    num_choices: int = 1  # answers to the one prompt
+    num_choices: int = 1  # answers to the one prompt; there may be more than can run together
     priority: int = 0  # 0 goes first
     arrival: float = 0.0
     deadline: float | None = None  # when it is ended, whatever its state
     salt: bytes = b""  # requests of different salts share no cached block
-    scores_prompt: bool = False  # the logits of all its tokens are wanted, so none is taken from the prefix cache
+    scores_prompt: bool = False  # the logits of all its tokens are wanted
+    hidden: Hidden | None = None  # the hidden states of these tokens are wanted, and no logits: it ends with its prompt
 
     @property
     def longest(self) -> int:

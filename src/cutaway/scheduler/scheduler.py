@@ -123,35 +123,59 @@ class Scheduler:
         except CutawayError as error:
             self.log.write(state.step, request.id, "refused", str(error))
             raise
+        if state.waiting.num_choices == 0:
+            self._estimate.restart()
         self._serial += 1
         due = state.step + request.priority * self.limits.ageing
-        choices = tuple(range(request.num_choices))
-        parts = [choices] if self.policy.shares_prompt else [(choice,) for choice in choices]
-        self._sequences[request.id] = []
-        for part in parts:
-            chain = HashChain(request.salt, state.blocks.block_length)
-            sequence = SequenceState(request, part, Rank(due, self._serial, part[0]), list(request.ids), chain)
-            self._sequences[request.id].append(sequence)
+        ids, together = list(request.ids), self.limits.max_sequences if self.policy.shares_prompt else 1
+        self._sequences[request.id] = [
+            SequenceState(
+                request,
+                tuple(range(first, min(first + together, request.num_choices))),
+                Rank(due, self._serial, first),
+                ids,
+                HashChain(request.salt, state.blocks.block_length),
+            )
+            for first in range(0, request.num_choices, together)
+        ]
+        for sequence in self._sequences[request.id]:
             state.waiting.push(sequence)
         if request.deadline is not None:
             self._deadlines.push((request.deadline, request.id), request)
 
-    def abort(self, request_id: str) -> bool:
-        """End the request now, whatever its state; False if there is none of this id, or no more."""
-        return self._end_request(request_id, "aborted")
+    def abort(self, request_id: str, reason: str = "abort") -> bool:
+        """End the request now, whatever its state; False if there is none of this id, or no more. reason: is logged."""
+        group = self._sequences.get(request_id)
+        if group is None:
+            return False
+        for sequence in group:
+            if sequence.state is not State.ENDED:
+                self._state.end(sequence, reason, settled=self._in_flight is None)
+        self._forget(group[0].request)
+        self.policy.drop_ended(self._state)
+        return True
+
+    def overdue(self, now: float) -> str | None:
+        """The request whose deadline has passed first, to be aborted before the next step; None if there is none."""
+        late = self._deadlines.first()
+        return late.id if late is not None and late.deadline is not None and late.deadline <= now else None
 
     def schedule(self, now: float) -> Step:
-        """The next step at this reading of the clock. Without tokens, there is nothing to compute or to complete."""
+        """The next step at this reading of the clock. Without tokens, there is nothing to compute or to complete.
+
+        If it raises, no step is in flight, and all that run compute their tokens again.
+        """
         if self._in_flight is not None:
             raise ValueError(f"step {self._in_flight.number} is neither completed nor cancelled")
         self._now = now
         state = self._state
         step = Step(state.step)
-        while (late := self._deadlines.first()) is not None and late.deadline is not None and late.deadline <= now:
-            self._end_request(late.id, f"its deadline was at {late.deadline}, the clock is at {now}")
-            step.expired.append(late.id)
-        self.policy.plan(state, step)
-        self._estimate.observe(now, state.departures)
+        try:
+            self.policy.plan(state, step)
+        except BaseException:  # blocks may have been taken that needed a copy, and the copies are lost
+            self.forget_kv("the step failed while it was planned")
+            raise
+        self._estimate.observe(now, state.departures, state.waiting.num_choices)
         state.departures = 0
         if step.num_tokens:
             self._in_flight = step
@@ -239,7 +263,7 @@ class Scheduler:
                 self._state.preempt(branch, "no row is free for this choice")
             elif not self.keeps_kv:
                 self._state.forget(branch)
-        if all(each.state is State.ENDED for each in group):
+        if ended and all(each.state is State.ENDED for each in group):
             self._forget(parent.request)
         return ended
 
@@ -252,17 +276,6 @@ class Scheduler:
         )
         self._state.run(child)
         return child
-
-    def _end_request(self, request_id: str, reason: str) -> bool:
-        group = self._sequences.get(request_id)
-        if group is None:
-            return False
-        for sequence in group:
-            if sequence.state is not State.ENDED:
-                self._state.end(sequence, reason, settled=self._in_flight is None)
-        self._forget(group[0].request)
-        self.policy.drop_ended(self._state)
-        return True
 
     def _forget(self, request: Request) -> None:
         del self._sequences[request.id]

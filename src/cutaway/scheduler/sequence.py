@@ -1,6 +1,8 @@
 """The state of a sequence: the ids so far, how many are computed, where its keys and values lie.
 
 A request has one sequence for each of its choices. While they have the same ids, one sequence stands for several.
+
+In: a request, its rank, the block table that it was given. Out: what is to be computed next, and where that lies.
 """
 
 from dataclasses import dataclass, field
@@ -42,12 +44,13 @@ class SequenceState:
     """
 
     request: Request
-    choices: tuple[int, ...]  # for which it stands; more than one until the prompt is computed
+    choices: tuple[int, ...]  # for which it stands; more than one until the prompt is computed, if there are rows
     rank: Rank
     ids: list[int]
     chain: HashChain
     num_computed: int = 0
     state: State = State.WAITING
+    was_preempted: bool = False  # it has been let in before
     table: BlockTable | None = field(default=None, repr=False)
 
     @property
@@ -64,8 +67,13 @@ class SequenceState:
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether the logits of each token are wanted: while the prompt is computed for the first time."""
-        return self.request.scores_prompt and not self.num_new_tokens
+        """Whether the logits of each token are wanted: while the prompt is computed for the first choice."""
+        return self.request.scores_prompt and not self.num_new_tokens and self.choices[0] == 0
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether it may begin with cached blocks, which have keys and values alone: no logits, no hidden states."""
+        return bool(self.num_new_tokens) or not (self.scores_prompt or self.request.hidden == "all")
 
     @property
     def decodes(self) -> bool:

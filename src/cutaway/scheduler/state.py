@@ -22,17 +22,21 @@ class SchedulerState:
         self.running: list[SequenceState] = []  # in the order of rank
         self.step = 0  # the number of the next step, or of the one that is being planned
         self.preemptions = 0  # so far
-        self.departures = 0  # choices that have left the queue since the last step
+        self.departures = 0  # choices that have left the queue for the first time since the last step
 
     def cached_prefix(self, sequence: SequenceState) -> CachedPrefix:
         """The cached blocks with which the sequence can begin."""
-        return NOTHING_CACHED if sequence.scores_prompt else self.blocks.cached_prefix(sequence.chain, sequence.ids)
+        return self.blocks.cached_prefix(sequence.chain, sequence.ids) if sequence.reads_cache else NOTHING_CACHED
 
     def admit(self, sequence: SequenceState, prefix: CachedPrefix, reason: str) -> None:
         """From waiting to running, with the cached blocks that it begins with."""
+        table = self.blocks.open(sequence.chain, prefix)  # first: if it fails, the sequence still waits
         self.waiting.take(sequence)
-        self.departures += len(sequence.choices)
-        sequence.table = self.blocks.open(sequence.chain, prefix)
+        if not sequence.was_preempted:
+            self.departures += len(sequence.choices)
+        if not sequence.num_new_tokens:
+            sequence.ids = list(sequence.request.ids)  # until now it shared them with the request's other sequences
+        sequence.table = table
         sequence.num_computed = prefix.num_tokens
         self.run(sequence)
         self.log.write(self.step, sequence.name, "admitted", reason)
@@ -53,6 +57,7 @@ class SchedulerState:
         held = len(sequence.blocks.blocks)
         self.running.remove(sequence)
         self._close(sequence)
+        sequence.was_preempted = True
         self.wait(sequence)
         self.log.write(self.step, sequence.name, "preempted", f"{reason}; gives back {held} blocks")
 

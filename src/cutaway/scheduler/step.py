@@ -21,6 +21,8 @@ class StepPiece(NamedTuple):
     @property
     def num_outputs(self) -> int:
         """How many of the last tokens' logits are needed."""
+        if self.sequence.request.hidden is not None:
+            return 0
         return self.num_tokens if self.sequence.scores_prompt else int(bool(self.choices))
 
 
@@ -32,7 +34,11 @@ class Step:
     pieces: list[StepPiece] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)  # to be made in this order, before the forward
     num_pads: int = 0  # rows that a static batch computes for nobody, in the scratch page
-    expired: list[str] = field(default_factory=list)  # requests whose deadline has passed; they have ended
+
+    @property
+    def wants_hidden(self) -> bool:
+        """Whether hidden states of some piece are needed."""
+        return any(piece.sequence.request.hidden is not None for piece in self.pieces)
 
     @property
     def num_tokens(self) -> int:
