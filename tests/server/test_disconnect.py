@@ -5,9 +5,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
 
 from cutaway.server.http.asgi import Message
 from cutaway.server.http.disconnect import ClientLeftError, while_connected
+from cutaway.server.http.route import Route
 
 
 class Client:
@@ -114,3 +116,29 @@ def test_a_server_that_is_cancelled() -> None:
         assert ended == ["work"]
 
     run(main)
+
+
+@pytest.mark.parametrize("begun", [b"", b"{", b'{"prompt": "x"'])
+def test_a_client_that_leaves_within_its_body(begun: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """That is no failure of the server's: it has the status of those who leave, and no traceback."""
+    router = APIRouter(route_class=Route)
+
+    @router.post("/")
+    async def take(body: dict[str, Any]) -> None:
+        raise AssertionError(body)
+
+    app, sent = FastAPI(), list[Message]()
+    app.include_router(router)
+    messages: list[Message] = [{"type": "http.request", "body": begun, "more_body": True}, {"type": "http.disconnect"}]
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 499
+    assert not caplog.records

@@ -1,16 +1,11 @@
 """The server's life: it listens while the model is loaded, serves, ends; or says why it can't."""
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +19,7 @@ from cutaway.server.serve import address_of, listen
 from cutaway.server.settings import ServerSettings
 from support.http_server import RunningServer, running, until
 from support.patience import SECONDS, finishes
+from support.processes import line_with, process, started_as
 
 
 def test_health_version_and_models(server: RunningServer) -> None:
@@ -113,34 +109,6 @@ def test_an_address_of_version_6() -> None:
 def test_settings_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=re.escape(message)):
         ServerSettings(**options)
-
-
-def process(*arguments: str, **variables: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """``cutaway serve`` as a process of its own."""
-    return started_as("-m", "cutaway", "serve", *arguments, **variables)
-
-
-@contextmanager
-def started_as(*arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process of this Python; killed at the end, if it still runs."""
-    command = [sys.executable, *arguments]
-    started = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
-    )
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.communicate()
-
-
-def line_with(started: "subprocess.Popen[str]", part: str) -> str:
-    """The next line of the log that has this."""
-    assert started.stderr is not None
-    for line in started.stderr:
-        if part in line:
-            return line
-    raise AssertionError(f"it ended without {part!r}")
 
 
 def test_the_command(smollm2_path: Path) -> None:

@@ -45,6 +45,19 @@ def test_detokenize_and_apply_template(server: RunningServer, llm: LLM) -> None:
     assert server.post("/apply-template", {"messages": opened}).json["prompt"].endswith("Well,")
 
 
+def test_tokenizer_info(server: RunningServer, llm: LLM) -> None:
+    """The control tokens by their texts, which /tokenize turns into ids; the template as the model file has it."""
+    info = server.get("/tokenizer_info").json
+    assert info == {
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "chat_template": llm.tokenizer.chat_template,
+    }
+    assert "{% for message in messages %}" in info["chat_template"]
+    for name, token in (("bos_token", 1), ("eos_token", 2)):
+        assert server.post("/tokenize", {"prompt": info[name], "parse_special": True}).json["tokens"] == [token]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
@@ -70,13 +83,6 @@ def test_what_these_refuse(server: RunningServer, path: str, body: dict[str, Any
     assert (reply.status, reply.error["param"]) == (400, param)
     other = server.post(path, {**body, "model": "gpt-4o"})
     assert other.status in (400, 404)
-
-
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings"])
-def test_what_is_not_there_yet(server: RunningServer, path: str) -> None:
-    reply = server.post(path, {"model": "smollm2", "input": "x"})
-    assert reply.status == 501
-    assert f"{path} is not supported yet" in reply.error["message"]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +136,7 @@ def test_slots(small: LLM) -> None:
     assert others["sequences"][0]["blocks"] == []
     blocks = mine["blocks"]
     assert blocks["held"] + blocks["cached"] + blocks["free"] == blocks["total"]
+    assert blocks["cached_blocks"] is None, "some may be another's"
     assert blocks["held"] == len({block for each in mine["sequences"] for block in each["blocks"]})
     assert "fills" not in str(found)
     label = f'{{model_name="{small.model.name}"}}'
@@ -239,9 +246,15 @@ def test_the_openapi_document(server: RunningServer) -> None:
         "/v1/models/{name}",
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/embeddings",
+        "/v1/responses",
+        "/v1/responses/{name}",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/tokenize",
         "/detokenize",
         "/apply-template",
+        "/tokenizer_info",
         "/slots",
         "/metrics",
     }
@@ -250,6 +263,10 @@ def test_the_openapi_document(server: RunningServer) -> None:
             assert "422" not in operation["responses"], path
             assert operation["responses"]["4XX"]["content"]["application/json"]["schema"]
             assert operation.get("description") or operation.get("summary")
+    for path, methods in document["paths"].items():
+        content = next(iter(methods.values()))["responses"]["4XX"]["content"]["application/json"]
+        name = content["schema"]["$ref"].rpartition("/")[2]
+        assert name == ("AnthropicErrorReply" if path.startswith("/v1/messages") else "ErrorReply")
     schemas = document["components"]["schemas"]
     for name in re.findall(r"'#/components/schemas/(\w+)'", str(document)):
         assert name in schemas
@@ -257,3 +274,18 @@ def test_the_openapi_document(server: RunningServer) -> None:
     assert chat["temperature"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 2}
     assert {"messages", "top_k", "stream", "max_completion_tokens", "continue_final_message"} <= set(chat)
     assert all(each.get("description") for name, each in chat.items() if name != "stream_options")
+
+
+def test_which_blocks_are_cached(small: LLM) -> None:
+    """Who is the only client is told where they are."""
+    prompt = "A text that fills more than one block of sixteen tokens, so that there is something to be seen."
+    for keys in ((), ("only",)):
+        small.reset_prefix_cache()
+        headers = {"Authorization": "Bearer only"}
+        with running(small, api_keys=keys) as server:
+            assert server.get("/slots", **headers).json["blocks"]["cached_blocks"] == []
+            assert server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1}, headers).status == 200
+            until(lambda: not server.service.works, "it has ended")
+            blocks = server.get("/slots", **headers).json["blocks"]
+        assert blocks["cached"] == len(blocks["cached_blocks"]) == len(set(blocks["cached_blocks"])) >= 1
+        assert all(0 <= block < blocks["total"] for block in blocks["cached_blocks"])

@@ -47,7 +47,9 @@ async def ask(server: RunningServer, number: int, together: Callable[[], Awaitab
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         await together()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n"
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n"
+        )
         sent = head.encode() + b"Content-Type: application/json\r\n\r\n" + data
         if chance.random() < 0.1:
             writer.write(sent[: chance.randrange(len(sent))])

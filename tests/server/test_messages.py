@@ -10,11 +10,13 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{
 
 
 def test_messages_are_copies() -> None:
-    """What a client sent stays as it is, and what templates may want beside role and content goes through."""
+    """What a client sent stays as it is, and what templates may want beside role and content goes through. A result
+    gets the name of its function, which some templates want.
+    """
     given = [
         {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "c"},
-        {"role": "tool", "content": "3", "tool_call_id": "1", "name": "f"},
+        {"role": "tool", "content": "3", "tool_call_id": "1"},
     ]
     before = repr(given)
     assert read_messages(given) == [
@@ -35,8 +37,9 @@ def test_messages_are_copies() -> None:
         ({"role": "assistant", "content": "I call it.", "tool_calls": [CALL]}, False),
         ({"role": "assistant", "content": "Well,", "tool_calls": []}, True),
         ({"role": "user", "content": "Well,"}, False),
-        ({"role": "tool", "content": "3"}, False),
+        ({"role": "tool", "content": "3", "tool_call_id": "1"}, False),
     ],
 )
 def test_what_is_continued(last: dict[str, Any], goes_on: bool) -> None:
-    assert continues(read_messages([{"role": "user", "content": "Hi"}, last])) is goes_on
+    before = [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [CALL]}]
+    assert continues(read_messages([*before, last])) is goes_on

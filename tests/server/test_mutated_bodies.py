@@ -16,6 +16,7 @@ from cutaway import LLM
 from support.http_server import RunningServer, running, until
 from support.long import LONG
 from support.patience import SECONDS
+from support.scripted_model import template
 
 COUNT = 20_000 if LONG else 400
 
@@ -42,6 +43,9 @@ CHAT: dict[str, Any] = {
     "n": 2,
     "seed": 1,
     "chat_template_kwargs": {"a": [1, {"b": None}]},
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {}}}}}],
+    "tool_choice": "auto",
+    "parallel_tool_calls": False,
     "user": "u",
 }
 COMPLETION: dict[str, Any] = {
@@ -54,9 +58,42 @@ COMPLETION: dict[str, Any] = {
     "min_p": 0.1,
     "return_token_ids": True,
 }
+RESPONSE: dict[str, Any] = {
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Yes", "annotations": []}],
+        },
+        {"role": "user", "content": "Go on"},
+    ],
+    "instructions": "Be brief.",
+    "max_output_tokens": 2,
+    "text": {"format": {"type": "text"}},
+    "metadata": {"a": "b"},
+    "stream": True,
+    "store": True,
+}
+MESSAGE: dict[str, Any] = {
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}]},
+        {"role": "user", "content": [{"type": "text", "text": "Go on"}]},
+    ],
+    "max_tokens": 2,
+    "stop_sequences": ["x"],
+    "temperature": 0.5,
+    "metadata": {"user_id": "u"},
+}
 BODIES = [
     ("/v1/chat/completions", CHAT),
     ("/v1/completions", COMPLETION),
+    ("/v1/embeddings", {"input": ["One two", [1, 2, 3]], "encoding_format": "base64", "pooling": "mean"}),
+    ("/v1/responses", RESPONSE),
+    ("/v1/messages", MESSAGE),
     ("/tokenize", {"prompt": "One two", "return_token_strs": True}),
     ("/detokenize", {"tokens": [1, 2, 3]}),
     ("/apply-template", {"messages": CHAT["messages"]}),
@@ -86,8 +123,9 @@ SCRAPS = [b"\xff", b"\x00", b"\\ud83d", b"9" * 400, b"[" * 2000, b'"', b"NaN", b
 
 @pytest.fixture(scope="module")
 def server(smollm2_path: Path) -> Iterator[RunningServer]:
-    """Short answers: the context has 96 positions."""
-    with LLM(smollm2_path, threads=1, max_model_len=96) as llm, running(llm, served_names=("smollm2",)) as started:
+    """Short answers: the context has 224 positions. The template shows tools and calls."""
+    options = {"threads": 1, "max_model_len": 224, "chat_template": template("hermes")}
+    with LLM(smollm2_path, **options) as llm, running(llm, served_names=("smollm2",)) as started:
         yield started
         until(lambda: len(started.service.works) == 0, "all have ended")
         assert llm.engine().call(lambda core: len(core.generations())).result(SECONDS) == 0
@@ -130,9 +168,7 @@ def damaged(body: dict[str, Any], chance: random.Random) -> bytes:
         elif action == 2:
             data[start:start] = data[start:end]
         else:
-            data[start:start] = chance.choice(
-                [b"\xff", b"\x00", b"\\ud83d", b"9" * 400, b"[" * 2000, b'"', b"NaN", b"1e999"]
-            )
+            data[start:start] = chance.choice(SCRAPS)
         data = data or bytearray(b" ")
     return bytes(data)
 
@@ -150,9 +186,12 @@ def test_damaged_bodies(server: RunningServer) -> None:
         statuses[response.status] = statuses.get(response.status, 0) + 1
         assert response.status in (200, 400, 404), (path, data, content)
         if response.status != 200:
-            assert set(json.loads(content)["error"]) == {"message", "type", "param", "code"}
+            names = {"message", "type"} if path == "/v1/messages" else {"message", "type", "param", "code"}
+            assert set(json.loads(content)["error"]) == names
         elif response.headers["Content-Type"].startswith("text/event-stream"):
-            assert content.endswith(b"data: [DONE]\n\n"), (path, data, content)
+            last = content.rstrip().rsplit(b"\n\n", 1)[-1]
+            ends = {"/v1/responses": b"event: response.", "/v1/messages": b"event: message_stop"}
+            assert last.startswith(ends.get(path, b"data: [DONE]")), (path, data, content)
         else:
             json.loads(content)
     assert min(statuses[200], statuses[400]) > COUNT / 10, "both kinds are met"

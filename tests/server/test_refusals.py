@@ -41,7 +41,7 @@ FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"max_tokens": 0}, "max_tokens", "max_tokens is 0; it must be an integer of at least 1"),
     ({"max_tokens": -5}, "max_tokens", "at least 1"),
     ({"max_tokens": "many"}, "max_tokens", "'many'"),
-    ({"max_tokens": 100_000_000}, "max_tokens", "the context holds 1024"),
+    ({"max_tokens": 100_000_000}, "max_tokens", "maximum context length is 1024"),
     ({"min_tokens": 17, "max_tokens": 16}, "min_tokens", "max_tokens is 16"),
     ({"stop": ""}, "stop", "none of them empty"),
     ({"stop": ["a", ""]}, "stop", "none of them empty"),
@@ -64,10 +64,12 @@ FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"stream_options": []}, "stream_options", "stream_options is []"),
     ({"model": 5}, "model", "model is 5; it must be a valid string"),
     ({"temprature": 1}, "temprature", "'temprature' is no field of this request. Did you mean temperature?"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "Structured output is not supported yet"),
-    ({"tools": [{"type": "function"}]}, "tools", "Tools are not supported yet"),
-    ({"tool_choice": "required"}, "tool_choice", "tool_choice is 'required'; it must be null or 'none' or 'auto'"),
-    ({"guided_json": {}}, "guided_json", "Structured output"),
+    ({"json_schema": {"type": "object"}}, "json_schema", "Use response_format, or structured_outputs"),
+    ({"grammar": "root ::= [a-z]"}, "grammar", "Use response_format, or structured_outputs"),
+    ({"functions": [{"name": "f"}]}, "functions", "It is deprecated: use tools"),
+    ({"function_call": {"name": "f"}}, "function_call", "It is deprecated: use tools"),
+    ({"tool_choice": "required"}, "tool_choice", "tool_choice is 'required'; it must be"),
+    ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "White space is bounded here"),
     ({"suffix": "end"}, "suffix", "Nothing is inserted here"),
     ({"cache_prompt": False}, "cache_prompt", "it must be null or True"),
     ({"cache_prompt": 1}, "cache_prompt", "cache_prompt is 1; it must be null or True"),
@@ -87,6 +89,15 @@ def test_fields(server: RunningServer, fields: dict[str, Any], param: str, words
         assert reply.error["code"]
 
 
+ARGUMENTS = "messages[0].tool_calls[0].function.arguments"
+
+
+def calls(*changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """A message with calls, each sound but for its changes."""
+    sound = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [{"role": "assistant", "tool_calls": [{**sound, **each} for each in changes]}]
+
+
 MESSAGES: list[tuple[Any, str, str]] = [
     (None, "messages", "messages is None"),
     ([], "messages", "at least 1 item"),
@@ -97,7 +108,7 @@ MESSAGES: list[tuple[Any, str, str]] = [
     ([{"role": ["user"], "content": "x"}], "messages[0].role", "['user']"),
     ([{"role": "user"}], "messages[0].content", "messages[0].content is None"),
     ([{"role": "user", "content": 5}], "messages[0].content", "a text or a list of parts"),
-    ([{"role": "user", "content": "x"}, {"role": "tool", "content": {}}], "messages[1].content", "{}"),
+    ([*calls({}), {"role": "tool", "content": {}, "tool_call_id": "1"}], "messages[1].content", "{}"),
     (
         [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}]}],
         "messages[0].content[1].type",
@@ -108,18 +119,38 @@ MESSAGES: list[tuple[Any, str, str]] = [
     ([{"role": "user", "content": "emoji \ud83d"}], "messages[0].content", "lone surrogate, U+D83D, at position 6"),
     ([{"role": "user", "content": "x", "name": "\udcf0"}], "messages[0].name", "lone surrogate"),
     ([{"role": "assistant", "content": "", "tool_calls": {}}], "messages[0].tool_calls", "a list of calls"),
+    (calls({"function": {"arguments": "{}"}}), "messages[0].tool_calls[0].function.name", "it must be a text"),
+    (calls({"function": {"name": "", "arguments": "{}"}}), "messages[0].tool_calls[0].function.name", "a text"),
+    (calls({"function": {"name": "f", "arguments": 5}}), ARGUMENTS, "JSON text"),
+    (calls({"function": {"name": "f", "arguments": "{"}}), ARGUMENTS, "is none"),
+    (calls({"function": {"name": "f", "arguments": "[1]"}}), ARGUMENTS, "'[1]'"),
     (
-        [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"arguments": "{}"}}]}],
-        "messages[0].tool_calls[0].function.name",
-        "messages[0].tool_calls[0].function.name is None; it must be a text",
+        calls({"function": {"name": "f", "arguments": '{"a": NaN}'}}),
+        ARGUMENTS,
+        "NaN",
     ),
     (
-        [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}],
-        "messages[0].tool_calls[0].function.arguments",
-        "JSON text",
+        calls({"function": {"name": "f", "arguments": "[" * 30_000}}),
+        ARGUMENTS,
+        "none",
     ),
-    ([{"role": "assistant", "tool_calls": [{"type": "custom"}]}], "messages[0].tool_calls[0].type", "'function'"),
-    ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0].function", "an object"),
+    (calls({"type": "custom"}), "messages[0].tool_calls[0].type", "'function'"),
+    (calls({"function": None}), "messages[0].tool_calls[0].function", "an object"),
+    (calls({"id": None}), "messages[0].tool_calls[0].id", "a text that no other call of the message has"),
+    (calls({"id": ""}), "messages[0].tool_calls[0].id", "a text"),
+    (calls({}, {}), "messages[0].tool_calls[1].id", "'1'; it must be a text that no other call"),
+    (
+        [{"role": "user", "content": "", "tool_calls": [{}]}],
+        "messages[0].tool_calls",
+        "left out of a message",
+    ),
+    ([*calls({}), {"role": "tool", "content": "x"}], "messages[1].tool_call_id", "None; it must be the id of a call"),
+    ([*calls({}), {"role": "tool", "content": "x", "tool_call_id": "2"}], "messages[1].tool_call_id", "one of '1'"),
+    ([{"role": "tool", "content": "x", "tool_call_id": "1"}, *calls({})], "messages[0].tool_call_id", "there is none"),
+    ([{"role": "function", "content": "x", "name": "f"}], "messages[0].role", "'tool', with tool_call_id"),
+    ([{"role": "assistant", "function_call": {"name": "f"}}], "messages[0].function_call", "Use tool_calls"),
+    ([{"role": "assistant", "content": "", "reasoning_content": 5}], "messages[0].reasoning_content", "a text"),
+    (calls({}), "messages[0].tool_calls", "1 calls, which this model's chat template leaves out"),
     ([{"role": "assistant", "tool_calls": [5]}], "messages[0].tool_calls[0]", "an object"),
 ]
 
@@ -173,7 +204,7 @@ PROMPTS: list[tuple[Any, str, str]] = [
     ([[1, "1"]], "prompt[0]", "'1'"),
     ([2**63], "prompt", "9223372036854775808"),
     (["x"] * 1025, "prompt", "prompt has 1025 prompts; the limit is 1024"),
-    ([5] * 1024, "prompt", "the prompt has 1024 tokens; the context holds 1024"),
+    ([5] * 1024, "prompt", "the prompt is too long: it has 1024 tokens"),
     ("\udcf0", "prompt", "lone surrogate"),
     (["a", "\udcf0"], "prompt[1]", "lone surrogate"),
 ]

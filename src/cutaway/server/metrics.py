@@ -85,11 +85,14 @@ class Metrics:
         """A request found the queue full."""
         self._refused.inc()
 
-    def first_token(self, statistics: Statistics) -> None:
+    def prompt_computed(self, statistics: Statistics) -> None:
         """A prompt is computed."""
         self._prompt_tokens.inc(statistics.prompt_tokens)
         self._queries.inc(statistics.prompt_tokens)
         self._hits.inc(statistics.cached_tokens)
+
+    def first_token(self, statistics: Statistics) -> None:
+        """A prompt has its first token."""
         self._first_token.observe(statistics.waiting_seconds + statistics.prefill_seconds)
 
     def tokens(self, count: int, gap: float | None) -> None:

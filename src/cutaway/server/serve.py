@@ -19,6 +19,7 @@ from cutaway.engine.llm import LLM
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.server.app import create_app
 from cutaway.server.http.asgi import App
+from cutaway.server.http.connection import Connection
 from cutaway.server.service import Service
 
 BACKLOG: Final = 2048  # connections that wait to be accepted
@@ -68,7 +69,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

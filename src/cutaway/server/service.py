@@ -6,15 +6,17 @@ In: a function that loads it. Out: the engine, or an error that says why there i
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from cutaway import __version__
-from cutaway.engine.async_engine import AsyncEngine
+from cutaway.engine.async_engine import AsyncEngine, AsyncStream
 from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
+from cutaway.engine.pooling import Pooling
+from cutaway.errors import CapacityError
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.errors import ApiError, loading, shutting_down
@@ -23,6 +25,8 @@ from cutaway.server.settings import ServerSettings
 from cutaway.server.work import Work, admit
 
 Answer = TypeVar("Answer")
+ENCODERS: Final = 4
+"""Prompts that are encoded at a time; more would only take turns more often, since Python runs one of them."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Service:
         self.closing = False
         self._cut = False  # what runs was aborted, and what comes late is
         self._model: ServedModel | None = None
+        self._encoders = ThreadPoolExecutor(ENCODERS, "cutaway-encode")
 
     async def load(self, load: Callable[[], LLM]) -> None:
         """Load the model, in a thread that nobody waits for at the end of the process."""
@@ -101,19 +106,53 @@ class Service:
         return self._model
 
     async def begin(
-        self, name: str, prompts: Sequence[Sequence[int]], params: SamplingParams, state: Mapping[str, Any]
+        self,
+        name: str,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        state: Mapping[str, Any],
+        shown_ids: frozenset[int] = frozenset(),
     ) -> Work:
-        """Let the prompts wait for their turn, as the work of this name. state: of the request."""
+        """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
+        tokens that are in the text nevertheless.
+        """
+        engine, salt = self.model.engine, state["client"].salt
+        submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids) for ids in prompts]
+        return await self._admit(name, submitting, params, state)
 
+    async def begin_embeddings(
+        self, name: str, prompts: Sequence[Sequence[int]], pooling: Pooling, state: Mapping[str, Any]
+    ) -> Work:
+        """The same for embeddings."""
+        engine, salt = self.model.engine, state["client"].salt
+        submitting = [engine.submit_embedding(ids, pooling, salt=salt) for ids in prompts]
+        return await self._admit(name, submitting, SamplingParams(), state)
+
+    async def _admit(
+        self,
+        name: str,
+        submitting: Sequence[Awaitable[AsyncStream]],
+        params: SamplingParams,
+        state: Mapping[str, Any],
+    ) -> Work:
         def forget() -> None:
             self.works.pop(name, None)
 
-        model = self.model
-        work = await admit(name, model.engine, prompts, params, state["client"], model.metrics, state["facts"], forget)
+        metrics = self.model.metrics
+        work = await admit(name, submitting, params, state["client"], metrics, state["facts"], forget)
         self.works[name] = work
         if self._cut:
             work.abort()
         return work
+
+    async def encode(self, work: Callable[[], Answer], param: str) -> Answer:
+        """The result of encoding or decoding text, which may take long: in another thread, few at a time, so that the
+        event loop goes on. A client that leaves before its turn takes no time of them. param: where the text is from.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._encoders, work)
+        except CapacityError as error:
+            raise ApiError(400, str(error), param, "context_length_exceeded") from None
 
     async def ask_engine(self, question: Callable[[EngineCore], Answer]) -> Answer:
         """What the engine's thread answers, between two steps."""
@@ -128,5 +167,6 @@ class Service:
     async def close(self) -> None:
         """End the engine, if there is one."""
         self.closing = True
+        self._encoders.shutdown(wait=False, cancel_futures=True)
         if self._model is not None:
             await self._model.engine.close()

@@ -25,6 +25,7 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()  # none: anybody may use the server
     served_names: tuple[str, ...] = ()  # the names of the model for clients; none: the one that it was loaded by
     cors_origins: tuple[str, ...] = ()  # whose pages may use the server from a browser; "*": all
+    allowed_hosts: tuple[str, ...] = ()  # further names by which the server is called; "*": any
     max_body_size: int = DEFAULT_BODY  # bytes
     grace: float = DEFAULT_GRACE  # seconds that running requests have at the end
     log_format: str = "text"  # one of FORMATS
@@ -41,6 +42,13 @@ class ServerSettings:
                 )
         if any(not name.strip() for name in self.served_names):
             raise InvalidRequestError("a served model name is empty. Leave it out for the model's own.", "served_name")
+        for name in self.allowed_hosts:
+            if not name or set(name) & set("/@ ") or not name.isascii() or not name.isprintable():
+                raise InvalidRequestError(
+                    f"an allowed host is {name[:200]!r}; it must be a name such as models.example.org, or * for any. "
+                    "Leave out http:// and what comes behind the name.",
+                    "allowed_host",
+                )
         if self.max_body_size < 1:
             raise InvalidRequestError(f"max_body_size is {self.max_body_size}; it must be 1 at least.", "max_body_size")
         if not 0 <= self.grace <= MOST_GRACE:

@@ -5,11 +5,11 @@ In: prompts that have been admitted. Out: their deltas side by side, or their wh
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
-from cutaway.engine.async_engine import AsyncEngine, AsyncStream
-from cutaway.engine.outputs import Delta, RequestOutput
+from cutaway.engine.async_engine import AsyncStream
+from cutaway.engine.outputs import Delta, EmbeddingRequestOutput, RequestOutput
 from cutaway.errors import QueueFullError
 from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.auth import Client
@@ -48,11 +48,14 @@ class Work:
             if delta.token_ids:
                 if prompt not in begun:
                     begun.add(prompt)
+                    self._metrics.prompt_computed(self.streams[prompt].statistics())
                     self._metrics.first_token(self.streams[prompt].statistics())
                 now, place = time.perf_counter(), (prompt, delta.index)
                 before = self._told.get(place)
                 self._metrics.tokens(len(delta.token_ids), None if before is None else now - before)
                 self._told[place] = now
+            elif delta.finish_reason == "stop":  # of an embedding
+                self._metrics.prompt_computed(self.streams[prompt].statistics())
             if delta.finish_reason is not None:
                 self._reasons.append(delta.finish_reason)
                 self._metrics.answer_ended(delta.finish_reason)
@@ -73,6 +76,12 @@ class Work:
         async for _ in self.deltas():
             pass
         return self.outputs()
+
+    async def embeddings(self) -> list[EmbeddingRequestOutput]:
+        """The embedding of each prompt, where these were asked for."""
+        async for _ in self.deltas():
+            pass
+        return [stream.embedding() for stream in self.streams]
 
     def outputs(self) -> list[RequestOutput]:
         """What has come so far of each prompt."""
@@ -107,19 +116,17 @@ class Work:
 
 async def admit(
     name: str,
-    engine: AsyncEngine,
-    prompts: Sequence[Sequence[int]],
+    submitting: Sequence[Awaitable[AsyncStream]],
     params: SamplingParams,
     client: Client,
     metrics: Metrics,
     facts: dict[str, Any],
     forget: Callable[[], object],
 ) -> Work:
-    """Let all prompts wait for their turn; or none, where one of them is refused."""
+    """Let all prompts wait for their turn; or none, where one of them is refused. submitting: one for each."""
     if client.name:
         facts["key"] = client.name
     # Together: the engine lets in all that have come between two of its steps.
-    submitting = (engine.submit(ids, params, salt=client.salt) for ids in prompts)
     found = await asyncio.gather(*submitting, return_exceptions=True)
     streams = [each for each in found if not isinstance(each, BaseException)]
     for error in found:

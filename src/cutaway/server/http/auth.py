@@ -4,14 +4,14 @@ In: the headers of a request. Out: its ``Client`` in the request's state; or 401
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from cutaway.server.http.asgi import App, Receive, Scope, Send, header, state
+from cutaway.server.http.error_shapes import error_response
 from cutaway.server.http.errors import ApiError
 
-OPEN_PATHS: Final = ("/health",)
 NAME_DIGITS: Final = 8
 
 
@@ -34,8 +34,9 @@ def client_of(key: str) -> Client:
 class ApiKeys:
     """Middleware that lets requests with one of the keys pass, and all where there are none."""
 
-    def __init__(self, app: App, keys: Sequence[str]) -> None:
-        self._app = app
+    def __init__(self, app: App, keys: Sequence[str], open_paths: Container[str]) -> None:
+        """open_paths: which need no key."""
+        self._app, self._open_paths = app, open_paths
         self._clients = [client_of(key) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +45,7 @@ class ApiKeys:
             await self._app(scope, receive, send)
             return
         found = ANYBODY
-        if self._clients and scope["path"] not in OPEN_PATHS:
+        if self._clients and scope["path"] not in self._open_paths:
             given = _given_key(scope)
             asking = None if given is None else client_of(given)
             # All are compared, each in constant time: how long it takes tells nothing about a key.
@@ -53,12 +54,12 @@ class ApiKeys:
                 what = "there is no API key" if given is None else "this API key is not one of the server's"
                 refusal = ApiError(
                     401,
-                    f"{what}. Send one as the header Authorization: Bearer KEY.",
+                    f"{what}. Send one as the header Authorization: Bearer KEY, or X-Api-Key: KEY.",
                     None,
                     "invalid_api_key",
                     {"WWW-Authenticate": "Bearer"},
                 )
-                await refusal.response()(scope, receive, send)
+                await error_response(refusal, scope["path"])(scope, receive, send)
                 return
             found = matches[0]
         state(scope)["client"] = found

@@ -4,6 +4,7 @@ In: a request. Out: the same, or 413, at once where its length is announced.
 """
 
 from cutaway.server.http.asgi import App, Message, Receive, Scope, Send, header
+from cutaway.server.http.error_shapes import error_response
 from cutaway.server.http.errors import ApiError
 
 
@@ -20,7 +21,8 @@ class BodyLimit:
             return
         announced = header(scope, b"content-length")
         if announced is not None and announced.isdigit() and int(announced) > self._most:
-            await self._too_large(f"{int(announced)} bytes").response()(scope, receive, send)
+            refusal = self._too_large(f"{int(announced)} bytes")
+            await error_response(refusal, scope["path"])(scope, receive, send)
             return
         count = 0
 

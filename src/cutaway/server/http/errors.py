@@ -6,25 +6,22 @@ The message states value, limit and remedy; ``param`` is the path of the field, 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from fastapi.exceptions import HTTPException, RequestValidationError
-from fastapi.requests import Request
-from fastapi.responses import Response
+from fastapi.exceptions import HTTPException
 
 from cutaway.errors import CapacityError, CutawayError, InvalidRequestError, QueueFullError
 from cutaway.sampling.params_checks import shown
-from cutaway.server.http.write_json import json_bytes
 
 KINDS: Mapping[int, str] = {
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
     499: "client_closed_request",
     500: "server_error",
-    501: "not_implemented_error",
     503: "service_unavailable_error",
 }
 """Status → ``type``; of the others it is "invalid_request_error"."""
@@ -50,9 +47,9 @@ class ApiError(HTTPException):
         kind = KINDS.get(self.status_code, "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> Response:
-        """The reply with status and headers."""
-        return Response(json_bytes(self.body()), self.status_code, self.headers, "application/json")
+    def named_message(self) -> str:
+        """The message with the parameter's path, for shapes that have no field for it."""
+        return self.message if self.param is None or self.param in self.message else f"{self.param}: {self.message}"
 
 
 def loading() -> ApiError:
@@ -84,6 +81,21 @@ def from_cutaway(error: BaseException) -> ApiError:
     )
 
 
+def renamed(error: BaseException, names: Iterable[tuple[str, str]]) -> ApiError:
+    """The error about a field that another API calls otherwise. names: the beginnings of paths, here and there; the
+    first that fits counts.
+    """
+    found = from_cutaway(error)
+    if found.param is None:
+        return found
+    for here, there in names:
+        if found.param.startswith(here):
+            param = there + found.param.removeprefix(here)
+            message = found.message.replace(found.param, param)
+            return ApiError(found.status_code, message, param, found.code, found.headers)
+    return found
+
+
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The first of the faults that a schema found."""
     first = errors[0]
@@ -101,32 +113,3 @@ def path(parts: Sequence[str | int]) -> str | None:
     """The path of a field: names with dots, places in brackets."""
     joined = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return joined.removeprefix(".") or None
-
-
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """The handler of ApiError, and of the framework's own errors."""
-    if isinstance(error, ApiError):
-        return error.response()
-    assert isinstance(error, HTTPException)
-    return ApiError(error.status_code, f"{error.detail}.").response()
-
-
-async def answer_validation_error(request: Request, error: Exception) -> Response:
-    """The handler of what a schema refuses."""
-    assert isinstance(error, RequestValidationError)
-    return from_validation(error.errors()).response()
-
-
-async def answer_no_route(request: Request, error: Exception) -> Response:
-    """The handler of a path that isn't there."""
-    if isinstance(error, ApiError):
-        return error.response()
-    return ApiError(404, f"there is no {request.url.path[:200]}. GET /openapi.json lists what is.").response()
-
-
-async def answer_no_method(request: Request, error: Exception) -> Response:
-    """The handler of a method that a path doesn't have."""
-    allow = getattr(error, "headers", None) or {}
-    there = allow.get("Allow") or allow.get("allow") or "another method"
-    message = f"{request.url.path[:200]} takes no {request.method}; it takes {there}."
-    return ApiError(405, message, None, None, allow).response()

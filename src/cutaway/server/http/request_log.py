@@ -33,7 +33,9 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode("ascii"))]
+                names = (b"x-request-id", b"request-id")  # the second is where Anthropic's clients look
+                ids = [(name, request_id.encode("ascii")) for name in names]
+                message["headers"] = [*message.get("headers", ()), *ids]
             await send(message)
 
         try:

@@ -6,23 +6,28 @@ A page in a browser may send a text to any server of this machine without asking
 to be JSON.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.requests import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
+from cutaway.server.http.disconnect import ClientLeftError
 from cutaway.server.http.errors import ApiError, from_cutaway
 from cutaway.server.http.read_json import parse_json
+
+LARGE: Final = 64 << 10  # bytes
 
 
 class JsonRequest(Request):
     """A request whose body is read by ``parse_json``."""
 
     async def body(self) -> bytes:
-        """The body, of which it is said that it is JSON."""
+        """The body, of which it is said that it is JSON. ClientLeftError where the client leaves before its end."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise ApiError(
@@ -30,11 +35,16 @@ class JsonRequest(Request):
                 f"the content type is {kind[:100] or 'missing'}; it must be application/json. Send the header "
                 "Content-Type: application/json.",
             )
-        return await super().body()
+        try:
+            return await super().body()
+        except ClientDisconnect:
+            raise ClientLeftError from None
 
     async def json(self) -> Any:
         """The parsed body."""
-        return parse_json(await self.body())
+        body = await self.body()
+        # A large one would keep the event loop from all other requests.
+        return await asyncio.to_thread(parse_json, body) if len(body) > LARGE else parse_json(body)
 
 
 class Route(APIRoute):

@@ -14,7 +14,7 @@ from cutaway.server.service import Service
 router = APIRouter(tags=["server"], route_class=Route)
 
 
-@router.get("/metrics")
+@router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
 async def metrics(request: Request) -> Response:
     """All metrics."""
     service: Service = request.app.state.service

@@ -34,11 +34,16 @@ async def slots(request: Request) -> Response:
         if work.client == client
         for stream in work.streams
     }
-    return json_response(await service.ask_engine(lambda core: slots_of(core, mine)))
+    return json_response(
+        await service.ask_engine(lambda core: slots_of(core, mine, everything=len(service.settings.api_keys) < 2))
+    )
 
 
-def slots_of(core: EngineCore, mine: Mapping[str, str]) -> dict[str, Any]:
-    """mine: the engine's id of each request that may be shown → its name for the client."""
+def slots_of(core: EngineCore, mine: Mapping[str, str], *, everything: bool) -> dict[str, Any]:
+    """mine: the engine's id of each request that may be shown → its name for the client.
+
+    everything: whether there are no other clients, whose blocks could be among the cached ones.
+    """
     scheduler, pool = core.scheduler, core.scheduler.blocks.pool
     reasons = reasons_of(scheduler.log.read())
     shown, others = [], {"running": 0, "waiting": 0, "blocks": 0}
@@ -64,6 +69,7 @@ def slots_of(core: EngineCore, mine: Mapping[str, str]) -> dict[str, Any]:
             "held": pool.num_blocks - pool.num_free,
             "cached": pool.num_kept,
             "free": pool.num_free - pool.num_kept,
+            "cached_blocks": pool.kept() if everything else None,
         },
         "totals": asdict(core.totals),
         "sequences": shown,

@@ -3,7 +3,6 @@
 In: texts, ids or messages, in the shapes of vLLM and llama.cpp. Out: ids, text.
 """
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,13 +10,15 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from cutaway.sampling.params_checks import is_integer, shown
+from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.route import Route
 from cutaway.server.http.write_json import json_response
-from cutaway.server.openai.chat_prompt import ChatFields, TemplateFields, chat_ids
+from cutaway.server.openai.chat_prompt import ChatFields, TemplateFields, read_chat
 from cutaway.server.openai.fields import RequestBody
-from cutaway.server.service import ServedModel
+from cutaway.server.openai.prompts import check_ids
+from cutaway.server.openai.tool_fields import read_tools
+from cutaway.server.service import ServedModel, Service
 from cutaway.tokenizer.legal_text import check_legal
 
 router = APIRouter(tags=["tokens"], route_class=Route)
@@ -46,7 +47,8 @@ class DetokenizeRequest(RequestBody):
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeRequest) -> Response:
     """Ids of a text or a conversation."""
-    model = _model(request, body)
+    service: Service = request.app.state.service
+    model = _model(service, body)
     given = {name: value for name in ("prompt", "content", "messages") if (value := getattr(body, name)) is not None}
     if len(given) != 1:
         there = " and ".join(given) or "none of them"
@@ -54,15 +56,15 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
             400, f"there is {there}; it must be one of prompt, content and messages.", next(iter(given), "prompt")
         )
     tokenizer = model.llm.tokenizer
-    if body.messages is not None:
-        ids = await asyncio.to_thread(chat_ids, tokenizer, body.messages, body)
+    if (conversation := body.messages) is not None:
+        use = ToolUse(read_tools(body.tools))
+        ids = (await service.encode(lambda: read_chat(tokenizer, conversation, use, body), "messages")).ids
     else:
         ((name, text),) = given.items()
         check_legal(text, name)
         add_bos = False if body.add_special_tokens is False else None
-        ids = await asyncio.to_thread(
-            lambda: tokenizer.encode(text, parse_special=bool(body.parse_special), add_bos=add_bos)
-        )
+        special = bool(body.parse_special)
+        ids = await service.encode(lambda: tokenizer.encode(text, parse_special=special, add_bos=add_bos), name)
     reply: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
     if body.return_token_strs:
         reply["token_strs"] = [tokenizer.piece(token) for token in ids]
@@ -72,33 +74,28 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
     """The text of ids."""
-    model = _model(request, body)
-    tokenizer = model.llm.tokenizer
-    for number, token in enumerate(body.tokens):
-        if not is_integer(token) or not 0 <= token < tokenizer.vocab_size:
-            place = f"tokens[{number}]"
-            raise ApiError(
-                400,
-                f"{place} is {shown(token)}; it must be an integer from 0 to {tokenizer.vocab_size - 1}. Use the ids "
-                "of this model's own tokenizer.",
-                place,
-                "invalid_value",
-            )
-    text = await asyncio.to_thread(lambda: tokenizer.decode(body.tokens, skip_special=bool(body.skip_special_tokens)))
+    service: Service = request.app.state.service
+    tokenizer = _model(service, body).llm.tokenizer
+    check_ids(body.tokens, tokenizer.vocab_size, "tokens")
+    skip = bool(body.skip_special_tokens)
+    text = await service.encode(lambda: tokenizer.decode(body.tokens, skip_special=skip), "tokens")
     return json_response({"prompt": text, "content": text})
 
 
 @router.post("/apply-template")
 async def apply_template(request: Request, body: ChatFields) -> Response:
     """The text that the model's chat template makes of a conversation."""
-    model = _model(request, body)
-    tokenizer = model.llm.tokenizer
-    ids = await asyncio.to_thread(chat_ids, tokenizer, body.messages, body)
-    return json_response({"prompt": tokenizer.decode(ids, skip_special=False)})
+    service: Service = request.app.state.service
+    tokenizer = _model(service, body).llm.tokenizer
+    use = ToolUse(read_tools(body.tools))
+    text = await service.encode(
+        lambda: tokenizer.decode(read_chat(tokenizer, body.messages, use, body).ids, skip_special=False), "messages"
+    )
+    return json_response({"prompt": text})
 
 
-def _model(request: Request, body: RequestBody) -> ServedModel:
-    model: ServedModel = request.app.state.service.model
+def _model(service: Service, body: RequestBody) -> ServedModel:
+    model = service.model
     model.check_name(body.model)
     body.ignored()
     return model

@@ -3,24 +3,23 @@
 In: OpenAI's request. Out: its reply, whole or as events.
 """
 
-import asyncio
-
 from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
 
+from cutaway.server.answers.begin import begin_answer
 from cutaway.server.http.route import Route
-from cutaway.server.openai.chat_prompt import chat_ids
+from cutaway.server.openai.chat_prompt import read_chat
 from cutaway.server.openai.chat_reply import ChatReply
 from cutaway.server.openai.chat_schema import ChatRequest
 from cutaway.server.openai.prompts import check_room
-from cutaway.server.openai.reply import respond
+from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
 
 router = APIRouter(tags=["openai"], route_class=Route)
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", responses=STREAMED)
 async def chat_completions(request: Request, body: ChatRequest) -> Response:
     """Answer a conversation."""
     return await respond(request, begin(request, body))
@@ -32,10 +31,15 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     model = service.model
     model.check_name(body.model)
     ignored = body.ignored()
-    params = body.sampling_params(logprobs=body.num_logprobs(), max_tokens=body.most_tokens())
+    use, form = body.tool_use(), body.form()
+    with form.errors():
+        params = body.sampling_params(
+            logprobs=body.num_logprobs(), max_tokens=body.most_tokens(), structured_outputs=form.given
+        )
     tokenizer = model.llm.tokenizer
-    ids = await asyncio.to_thread(chat_ids, tokenizer, body.messages, body)
+    prompt = await service.encode(lambda: read_chat(tokenizer, body.messages, use, body, model.context), "messages")
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    check_room(len(ids), params.max_tokens, model.context, "messages", name)
-    work = await service.begin(f"chatcmpl-{request.state.request_id}", [ids], params, request.scope["state"])
-    return ChatReply(model, work, body, ignored)
+    check_room(len(prompt.ids), params.max_tokens, model.context, "messages", name)
+    name, state = f"chatcmpl-{request.state.request_id}", request.scope["state"]
+    work, rules = await begin_answer(service, name, prompt, params, form, state)
+    return ChatReply(model, work, body, ignored, rules)

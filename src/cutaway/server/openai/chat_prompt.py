@@ -1,6 +1,6 @@
 """The part of a body that becomes a chat's prompt, and how.
 
-In: messages and variables of the template. Out: ids.
+In: messages, tools and variables of the template. Out: ids, and how the answer is to be read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,15 @@ from typing import Any
 from pydantic import Field
 
 from cutaway.errors import InvalidRequestError
-from cutaway.server.openai.fields import RequestBody
+from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
+from cutaway.server.answers.tools import ToolUse
 from cutaway.server.openai.messages import continues, read_messages
+from cutaway.server.openai.tool_fields import ToolsField
 from cutaway.tokenizer.built_in_templates import MissingTemplateError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 
-class TemplateFields(RequestBody):
+class TemplateFields(ToolsField):
     """How a conversation becomes a prompt, by vLLM's names."""
 
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables for the chat template.")
@@ -31,18 +33,29 @@ class ChatFields(TemplateFields):
     )
 
 
-def chat_ids(tokenizer: Tokenizer, conversation: Sequence[Mapping[str, Any]], body: TemplateFields) -> list[int]:
-    """The ids of a conversation, which has one message at least."""
+def read_chat(
+    tokenizer: Tokenizer,
+    conversation: Sequence[Mapping[str, Any]],
+    use: ToolUse,
+    body: TemplateFields,
+    context: int | None = None,
+) -> ChatPrompt:
+    """The prompt of a conversation, which has one message at least. context: CapacityError where it is clear that it
+    can't hold it.
+    """
     messages = read_messages(conversation)
     continued = body.continue_final_message
     if continued is None:
         continued = body.add_generation_prompt is None and continues(messages)
     try:
-        return tokenizer.encode_chat(
+        return chat_prompt(
+            tokenizer,
             messages,
+            use,
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=continued,
             chat_template_kwargs=body.chat_template_kwargs,
+            most_ids=context,
         )
     except MissingTemplateError as error:
         advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")

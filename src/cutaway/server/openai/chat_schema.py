@@ -11,14 +11,16 @@ from cutaway.sampling.params import CHECKS
 from cutaway.sampling.params_checks import Integer
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.chat_prompt import ChatFields
+from cutaway.server.openai.form_fields import FormFields
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.sampling_fields import SamplingFields, sampled
+from cutaway.server.openai.tool_fields import ToolFields
 
 MAX_TOKENS: Final = CHECKS["max_tokens"]
 TOP_LOGPROBS: Final = Integer(0, 20, "Leave it out for the chosen token's alone.")
 
 
-class ChatRequest(SamplingFields, ChatFields, ReplyFields):
+class ChatRequest(SamplingFields, FormFields, ChatFields, ToolFields, ReplyFields):
     """A conversation to be answered."""
 
     logprobs: bool | None = Field(None, description="Report the logarithm of the probability of each token.")
@@ -48,7 +50,7 @@ class ChatRequest(SamplingFields, ChatFields, ReplyFields):
         """``SamplingParams.logprobs``."""
         if self.top_logprobs is not None:
             TOP_LOGPROBS("top_logprobs", self.top_logprobs)
-            if not self.logprobs:
+            if self.top_logprobs and not self.logprobs:
                 raise ApiError(
                     400,
                     f"top_logprobs is {self.top_logprobs} and logprobs is not true; the first needs the second. Add "

@@ -9,29 +9,20 @@ from pydantic import Field
 
 from cutaway.sampling.params_checks import shown
 from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.form_fields import FormFields
+from cutaway.server.openai.prompts import PROMPT_SCHEMA
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.sampling_fields import SamplingFields, sampled
 
 DEFAULT_TOKENS: Final = 16
 
 
-class CompletionRequest(SamplingFields, ReplyFields):
+class CompletionRequest(SamplingFields, FormFields, ReplyFields):
     """Texts to be completed."""
 
     prompt: Any = Field(
         description="A text, a list of texts, a list of token ids, or a list of such lists.",
-        json_schema_extra={
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
-                {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
-                },
-            ]
-        },
+        json_schema_extra=PROMPT_SCHEMA,
     )
     logprobs: Any = sampled("logprobs")
     echo: bool | None = Field(None, description="Begin the answer with the prompt; with logprobs, with the prompt's.")

@@ -3,7 +3,7 @@
 In: OpenAI's request. Out: its reply, whole or as events.
 """
 
-import asyncio
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.requests import Request
@@ -14,14 +14,14 @@ from cutaway.server.http.route import Route
 from cutaway.server.openai.completion_reply import CompletionReply
 from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
 from cutaway.server.openai.prompts import TextOrIds, check_room, read_prompts
-from cutaway.server.openai.reply import respond
+from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"], route_class=Route)
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", responses=STREAMED)
 async def completions(request: Request, body: CompletionRequest) -> Response:
     """Complete texts."""
     return await respond(request, begin(request, body))
@@ -34,23 +34,26 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     model.check_name(body.model)
     ignored = body.ignored()
     body.check()
-    params = completion_params(body)
+    form = body.form()
+    with form.errors():
+        params = completion_params(body, structured_outputs=form.given)
     prompts = read_prompts(body.prompt)
     tokenizer = model.llm.tokenizer
-    ids = await asyncio.to_thread(lambda: [prompt_ids(tokenizer, each) for each in prompts])
+    ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "prompt")
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
-    work = await service.begin(f"cmpl-{request.state.request_id}", ids, params, request.scope["state"])
+    with form.errors():
+        work = await service.begin(f"cmpl-{request.state.request_id}", ids, params, request.scope["state"])
     return CompletionReply(model, work, body, ignored, prompts)
 
 
-def completion_params(body: CompletionRequest) -> SamplingParams:
+def completion_params(body: CompletionRequest, **others: Any) -> SamplingParams:
     """The sampling parameters. Without a token nothing is computed, so that an echo alone has one, which is dropped."""
     most = 1 if body.echo_only else DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
     scores = {"prompt_logprobs": body.logprobs} if body.echo and body.logprobs is not None else {}
-    return body.sampling_params(logprobs=body.logprobs, max_tokens=most, **scores)
+    return body.sampling_params(logprobs=body.logprobs, max_tokens=most, **scores, **others)
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds) -> list[int]:
-    """The ids of a prompt."""
-    return tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds, context: int) -> list[int]:
+    """The ids of a prompt; CapacityError for a text of which it is clear that the context can't hold it."""
+    return tokenizer.encode(prompt, most_ids=context) if isinstance(prompt, str) else prompt

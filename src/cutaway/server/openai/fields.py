@@ -5,9 +5,9 @@ change the answer is ignored.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,7 +31,8 @@ HARMLESS: Final = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "parallel_tool_calls",  # there are no tools to be called
+        "prompt_cache_options",
+        "parallel_tool_calls",  # where there are no tools to be called
         "id",
         "chat_id",
         "session_id",
@@ -40,34 +41,27 @@ HARMLESS: Final = frozenset(
 )
 """What real clients send and what changes no answer, whatever its value."""
 
-_NO_TOOLS: Final = "Tools are not supported yet. Leave it out."
-_NO_FORM: Final = "Structured output is not supported yet. Ask for the form in the prompt and check the answer."
+_NO_TOOLS: Final = "Tools belong to chats: use /v1/chat/completions, or leave it out."
+_OLD_TOOLS: Final = "It is deprecated: use tools and tool_choice of /v1/chat/completions."
+_OTHER_FORM: Final = "Use response_format, or structured_outputs."
 _TEXT_ONLY: Final = "This model reads and writes text alone. Leave it out."
 
 REFUSED: Final[Mapping[str, Refused]] = MappingProxyType(
     {
         "tools": Refused(([],), _NO_TOOLS),
         "tool_choice": Refused(("none", "auto"), _NO_TOOLS),
-        "functions": Refused(([],), _NO_TOOLS),
-        "function_call": Refused(("none", "auto"), _NO_TOOLS),
-        "response_format": Refused(({"type": "text"},), _NO_FORM),
-        **{
-            name: Refused((), _NO_FORM)
-            for name in (
-                "structured_outputs",
-                "guided_json",
-                "guided_regex",
-                "guided_choice",
-                "guided_grammar",
-                "json_schema",
-                "grammar",
-            )
-        },
+        "functions": Refused(([],), _OLD_TOOLS),
+        "function_call": Refused(("none", "auto"), _OLD_TOOLS),
+        "json_schema": Refused((), _OTHER_FORM),
+        "grammar": Refused((), _OTHER_FORM),
+        "guided_decoding_backend": Refused(("auto", "guidance"), "There is one. Leave it out."),
+        "guided_whitespace_pattern": Refused((), "White space is bounded here. Leave it out."),
         "modalities": Refused((["text"],), _TEXT_ONLY),
         "audio": Refused((), _TEXT_ONLY),
         "reasoning_effort": Refused(("none",), "Use chat_template_kwargs for what the model's template knows."),
         "verbosity": Refused(("medium",), "Ask for it in the prompt. Leave it out."),
         "web_search_options": Refused((), "Nothing is searched here. Leave it out."),
+        "moderation": Refused((), "Nothing is moderated here. Leave it out."),
         "prediction": Refused((), "Predictions are not used here. Leave it out."),
         "suffix": Refused(("",), "Nothing is inserted here. Leave it out."),
         "cache_prompt": Refused((True,), "A cached prompt gives the same bits. Leave it out."),
@@ -94,26 +88,27 @@ class RequestBody(BaseModel):
     """What all bodies have. null is as good as not there."""
 
     model_config = ConfigDict(extra="allow", strict=True)
+    harmless: ClassVar[frozenset[str]] = HARMLESS  # fields that are ignored
+    refused: ClassVar[Mapping[str, Refused]] = REFUSED  # fields that are known and refused
 
     model: str | None = Field(None, description="One of the server's names of the model; default, the model.")
 
     def ignored(self) -> list[str]:
         """The fields that are ignored; ApiError 400 for one that may not be."""
-        names = list(type(self).model_fields)
-        return sorted(name for name, value in (self.model_extra or {}).items() if _check(name, value, names))
+        return sorted(name for name, value in (self.model_extra or {}).items() if _check(type(self), name, value))
 
 
-def _check(name: str, value: Any, known: Iterable[str]) -> bool:
+def _check(body: type[RequestBody], name: str, value: Any) -> bool:
     """Whether the field is ignored with a value that means something."""
-    if value is None and (name in HARMLESS or name in REFUSED):
+    if value is None and (name in body.harmless or name in body.refused):
         return False
-    if name in HARMLESS:
+    if name in body.harmless:
         return True
-    if name not in REFUSED:
-        near = difflib.get_close_matches(name[:100], [*known, *REFUSED], 1)
+    if name not in body.refused:
+        near = difflib.get_close_matches(name[:100], [*body.model_fields, *body.refused], 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ApiError(400, f"{shown(name)} is no field of this request.{hint} Leave it out.", name, "unknown_field")
-    refused = REFUSED[name]
+    refused = body.refused[name]
     if any(type(value) is type(each) and value == each for each in refused.accepted):
         return False
     takes = " or ".join(["null", *map(repr, refused.accepted)])

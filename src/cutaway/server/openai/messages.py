@@ -1,21 +1,23 @@
-"""The messages of a chat as templates take them: roles known, contents texts.
+"""The messages of a chat as templates take them: roles known, contents texts, calls and their results whole.
 
 In: messages as clients send them. Out: copies; or an ApiError that names the message and the field.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from cutaway.sampling.params_checks import shown
 from cutaway.server.http.errors import ApiError
 
-ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 ROLE_OF: Final = {"developer": "system"}  # its newer name in OpenAI's API, which templates don't know
 
 
 def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages. Parts of text are joined by line ends; what else a message has is left as it is."""
-    return [_message(message, f"messages[{number}]") for number, message in enumerate(messages)]
+    called: dict[str, str] = {}  # id of a call so far → name of the function
+    return [_message(message, f"messages[{number}]", called) for number, message in enumerate(messages)]
 
 
 def continues(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -24,14 +26,32 @@ def continues(messages: Sequence[Mapping[str, Any]]) -> bool:
     return last["role"] == "assistant" and bool(last["content"]) and not last.get("tool_calls")
 
 
-def _message(message: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], place: str, called: dict[str, str]) -> dict[str, Any]:
+    """A copy of the message. called: gets its calls."""
     role = message.get("role")
+    if role == "function":
+        raise _refusal(f"{place}.role", role, "'tool', with tool_call_id: functions are deprecated")
+    if message.get("function_call") is not None:
+        value = message["function_call"]
+        raise _refusal(f"{place}.function_call", value, "left out: it is deprecated. Use tool_calls")
     if role not in ROLES:
         raise _refusal(f"{place}.role", role if "role" in message else "missing", f"one of {', '.join(ROLES)}")
-    calls = message.get("tool_calls")
-    if calls is not None:
-        _check_calls(calls, f"{place}.tool_calls")
     copy = dict(message)
+    calls = message.get("tool_calls")
+    if calls is None:
+        copy.pop("tool_calls", None)  # templates ask whether it is there
+    else:
+        if calls and role != "assistant":
+            raise _refusal(f"{place}.tool_calls", calls, f"left out of a message of the role {role}")
+        _check_calls(calls, f"{place}.tool_calls", called)
+        if not calls:
+            del copy["tool_calls"]
+    if role == "tool":
+        name = _called_function(message, place, called)
+        copy["name"] = name if message.get("name") is None else message["name"]
+    thoughts = message.get("reasoning_content")
+    if not isinstance(thoughts, str | None):
+        raise _refusal(f"{place}.reasoning_content", thoughts, "a text")
     copy["role"] = ROLE_OF.get(role, role)
     copy["content"] = _content(message.get("content"), f"{place}.content", may_be_none=role == "assistant")
     return copy
@@ -55,23 +75,60 @@ def _content(content: Any, place: str, *, may_be_none: bool) -> str:
     return "\n".join(texts)
 
 
-def _check_calls(calls: Any, place: str) -> None:
-    """Refuse tool calls of another shape than OpenAI's, each fault by its place."""
+def _called_function(message: Mapping[str, Any], place: str, called: Mapping[str, str]) -> str:
+    """The name of the function whose result this is."""
+    given, place = message.get("tool_call_id"), f"{place}.tool_call_id"
+    if not isinstance(given, str):
+        raise _refusal(place, given, "the id of a call in a message before")
+    if given not in called:
+        there = f"one of {', '.join(map(shown, called))}" if called else "there is none"
+        raise _refusal(place, given, f"the id of a call in a message before: {there}")
+    return called[given]
+
+
+def _check_calls(calls: Any, place: str, called: dict[str, str]) -> None:
+    """Refuse tool calls of another shape than OpenAI's, each fault by its place. called: gets id → function."""
     if not isinstance(calls, list):
         raise _refusal(place, calls, "a list of calls")
+    ids: set[str] = set()
     for number, call in enumerate(calls):
         here = f"{place}[{number}]"
         if not isinstance(call, Mapping):
             raise _refusal(here, call, "an object with id, type and function")
         if call.get("type", "function") != "function":
             raise _refusal(f"{here}.type", call["type"], "'function'")
+        given = call.get("id")
+        if not isinstance(given, str) or not given or given in ids:
+            raise _refusal(f"{here}.id", given, "a text that no other call of the message has")
+        ids.add(given)
         function = call.get("function")
         if not isinstance(function, Mapping):
             raise _refusal(f"{here}.function", function, "an object with name and arguments")
-        if not isinstance(function.get("name"), str):
-            raise _refusal(f"{here}.function.name", function.get("name"), "a text")
-        if not isinstance(function.get("arguments", ""), str | Mapping):
-            raise _refusal(f"{here}.function.arguments", function["arguments"], "an object as JSON text")
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise _refusal(f"{here}.function.name", name, "a text")
+        _check_arguments(function.get("arguments", ""), f"{here}.function.arguments")
+        called[given] = name
+
+
+def _check_arguments(given: Any, place: str) -> None:
+    """Refuse what is neither an object nor one as JSON text. An empty text is as good as {}."""
+    if isinstance(given, Mapping) or (isinstance(given, str) and not given.strip()):
+        return
+    wanted = "an object as JSON text"
+    if not isinstance(given, str):
+        raise _refusal(place, given, wanted)
+    try:
+        value = json.loads(given, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise _refusal(place, given, f"{wanted}, and is none ({why}). Send it as the model wrote it") from None
+    if not isinstance(value, dict):
+        raise _refusal(place, given, wanted)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _refusal(place: str, value: Any, wanted: str) -> ApiError:

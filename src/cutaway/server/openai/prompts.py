@@ -3,9 +3,10 @@
 In: ``prompt`` as clients send it, ids, limits. Out: prompts in a list; nothing, or an ApiError with all the numbers.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from cutaway.sampling.params_checks import shown
+from cutaway.sampling.params_checks import is_integer, shown
 from cutaway.server.http.errors import ApiError
 from cutaway.tokenizer.legal_text import check_legal
 
@@ -13,25 +14,38 @@ MOST_PROMPTS: Final = 1024
 
 TextOrIds: TypeAlias = "str | list[int]"
 
+_IDS: Final = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+PROMPT_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+        _IDS,
+        {"type": "array", "minItems": 1, "items": _IDS},
+    ]
+}
 
-def read_prompts(prompt: Any) -> list[TextOrIds]:
-    """One prompt or several, as a list: texts, and lists of ids that are integers and not yet checked otherwise."""
+
+def read_prompts(prompt: Any, name: str = "prompt") -> list[TextOrIds]:
+    """One prompt or several, as a list: texts, and lists of ids that are integers and not yet checked otherwise.
+
+    name: of the field.
+    """
     if isinstance(prompt, str):
-        check_legal(prompt, "prompt")
+        check_legal(prompt, name)
         return [prompt]
     if not isinstance(prompt, list) or not prompt:
-        raise _refusal("prompt", prompt)
+        raise _refusal(name, prompt)
     if set(map(type, prompt)) == {int}:  # quick, however many there are
         return [prompt]
     if len(prompt) > MOST_PROMPTS:
         raise ApiError(
             400,
-            f"prompt has {len(prompt)} prompts; the limit is {MOST_PROMPTS}. Send them in several requests.",
-            "prompt",
+            f"{name} has {len(prompt)} prompts; the limit is {MOST_PROMPTS}. Send them in several requests.",
+            name,
             "invalid_value",
         )
     for number, each in enumerate(prompt):
-        place = f"prompt[{number}]"
+        place = f"{name}[{number}]"
         if isinstance(each, str):
             check_legal(each, place)
         elif not isinstance(each, list) or set(map(type, each)) != {int}:
@@ -50,24 +64,41 @@ def _refusal(place: str, value: Any) -> ApiError:
     )
 
 
+def check_ids(ids: Sequence[Any], vocab_size: int, place: str) -> None:
+    """Refuse what is no id of the vocabulary. place: of the list."""
+    for number, token in enumerate(ids):
+        if not is_integer(token) or not 0 <= token < vocab_size:
+            raise ApiError(
+                400,
+                f"{place}[{number}] is {shown(token)}; it must be an integer from 0 to {vocab_size - 1}. Use the ids "
+                "of this model's own tokenizer.",
+                f"{place}[{number}]",
+                "invalid_value",
+            )
+
+
 def check_room(num_prompt: int, max_tokens: int | None, context: int, param: str, name: str = "max_tokens") -> None:
     """Refuse a prompt that leaves no room in the context, and an answer that is longer than the room.
 
     param: of the prompt. name: of max_tokens in the request.
     """
+    # "This model's maximum context length is" are OpenAI's words, "prompt is too long" Anthropic's. LiteLLM and
+    # LangChain know by them, not by the code, that a shorter history would be taken.
     if num_prompt >= context:
         raise ApiError(
             400,
-            f"the prompt has {num_prompt} tokens; the context holds {context}, and one must be left for the answer. "
-            "Shorten the prompt, or start the server with a larger --max-model-len, where the model allows it.",
+            f"the prompt is too long: it has {num_prompt} tokens, and this model's maximum context length is {context} "
+            "tokens, of which one must be left for the answer. Shorten the prompt, or start the server with a larger "
+            "--max-model-len, where the model allows it.",
             param,
             "context_length_exceeded",
         )
     if max_tokens is not None and num_prompt + max_tokens > context:
         raise ApiError(
             400,
-            f"{name} is {max_tokens} and the prompt has {num_prompt} tokens, together {num_prompt + max_tokens}; the "
-            f"context holds {context}. Ask for {context - num_prompt} at most, or leave {name} out.",
+            f"{name} is {max_tokens} and the prompt has {num_prompt} tokens, together {num_prompt + max_tokens}; this "
+            f"model's maximum context length is {context} tokens. Ask for {context - num_prompt} at most, or leave "
+            f"{name} out.",
             name,
             "context_length_exceeded",
         )

@@ -1,22 +1,16 @@
-"""What OpenAI's replies have in common: the head, what comes beside the answers, and how one is sent.
+"""What OpenAI's replies to chats and completions have in common: the head, and what comes beside the answers.
 
-In: the engine's work for a request. Out: an HTTP response, whole or as events.
+In: the engine's work for a request. Out: parts of a reply.
 """
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from fastapi.requests import Request
-from fastapi.responses import Response
-
-from cutaway.server.http.disconnect import while_connected
-from cutaway.server.http.sse import EventStream
-from cutaway.server.http.write_json import json_response
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.usage import usage
+from cutaway.server.respond import Streamable
 from cutaway.server.service import ServedModel
 from cutaway.server.work import Work
 
@@ -24,7 +18,7 @@ Body = TypeVar("Body", bound=ReplyFields)
 
 
 @dataclass(frozen=True)
-class Reply(ABC, Generic[Body]):
+class Reply(Streamable, Generic[Body]):
     """How one request is replied to."""
 
     model: ServedModel
@@ -32,13 +26,10 @@ class Reply(ABC, Generic[Body]):
     body: Body
     ignored: Sequence[str]  # fields
 
-    @abstractmethod
-    async def whole(self) -> dict[str, Any]:
-        """The reply when all is there."""
-
-    @abstractmethod
-    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
-        """The reply as it comes."""
+    @property
+    def streams(self) -> bool:
+        """Whether it is sent as it comes."""
+        return bool(self.body.stream)
 
     def head(self, kind: str) -> dict[str, Any]:
         """What the reply and each of its chunks begin with. kind: of object."""
@@ -69,14 +60,3 @@ class Reply(ABC, Generic[Body]):
     def usage(self) -> dict[str, Any]:
         """The tokens."""
         return usage(stream.statistics() for stream in self.work.streams)
-
-
-async def respond(request: Request, begin: Coroutine[Any, Any, Reply[Any]]) -> Response:
-    """The response. begin: checks the request and lets it wait for its turn; what it raises comes before any stream."""
-    reply = await while_connected(request.receive, begin)
-    if reply.body.stream:
-        return EventStream(reply.chunks(), reply.work.end)
-    try:
-        return json_response(await while_connected(request.receive, reply.whole()))
-    finally:
-        reply.work.end()

@@ -15,6 +15,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's; would send the usage so far with each chunk, too
     include_obfuscation: bool | None = None  # would pad chunks against eavesdroppers; that is left to who does TLS
 
 
@@ -42,4 +43,8 @@ class ReplyFields(RequestBody):
                 f"stream_options.{name[:100]}",
                 "unknown_field",
             )
-        return super().ignored()
+        return super().ignored() + self._ignored_stream_options()
+
+    def _ignored_stream_options(self) -> list[str]:
+        given = self.stream_options.model_dump(exclude={"include_usage"}) if self.stream_options else {}
+        return [f"stream_options.{name}" for name, value in given.items() if value]

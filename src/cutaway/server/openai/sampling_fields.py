@@ -54,6 +54,12 @@ def sampled(name: str) -> Any:
     return Field(None, description=meaning, json_schema_extra={"anyOf": [schema, {"type": "null"}]})
 
 
+def check_narrower(name: str, value: Any) -> None:
+    """Refuse what OpenAI's limits of a field exclude."""
+    if value is not None:
+        _NARROWER[name](name, value)
+
+
 class SamplingFields(RequestBody):
     """The sampling parameters that have the same name and meaning in all APIs."""
 
@@ -80,7 +86,7 @@ class SamplingFields(RequestBody):
         """The parameters. others: those that an API has under other names; None is the default."""
         names = SamplingFields.model_fields.keys() - RequestBody.model_fields.keys()
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        for name, check in _NARROWER.items():
+        for name in _NARROWER:
             if name in given:
-                check(name, given[name])
+                check_narrower(name, given[name])
         return SamplingParams(**given, **others)

@@ -233,7 +233,7 @@ def test_the_longest_answer_that_fits(server: RunningServer) -> None:
         assert (refused.status, refused.error["param"]) == (400, name)
         assert refused.error["code"] == "context_length_exceeded"
         assert f"{name} is {left + 1} and the prompt has {used} tokens, together 1025" in refused.error["message"]
-        assert f"the context holds 1024. Ask for {left} at most" in refused.error["message"]
+        assert f"this model's maximum context length is 1024 tokens. Ask for {left} at most" in refused.error["message"]
     refused = server.chat(messages=[{"role": "user", "content": "a b c d " * 300}])
     assert (refused.status, refused.error["param"]) == (400, "messages")
-    assert "tokens; the context holds 1024" in refused.error["message"]
+    assert "tokens, and this model's maximum context length is 1024 tokens" in refused.error["message"]
