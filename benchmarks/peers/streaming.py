@@ -38,8 +38,11 @@ class Model:
 
     def kv_bytes(self, positions: int) -> int:
         """Keys and values of so many positions."""
-        config = self.config
-        return 2 * KV_BYTES * positions * config.num_layers * config.num_kv_heads * config.head_dim
+        return positions * self.config.num_layers * self._layer_bytes()
+
+    def _layer_bytes(self) -> int:
+        """Of one position in one layer."""
+        return 2 * KV_BYTES * self.config.num_kv_heads * self.config.head_dim
 
     def step_bytes(self, work: Workload) -> int:
         """Weights and KV that a step in the middle of the answers reads and writes: each once for all sequences, and
@@ -49,7 +52,7 @@ class Model:
         each = -(-(position + 1) // SUBTILE)
         pages = np.arange(each * work.sequences, dtype=np.int32).reshape(work.sequences, each)
         works = works_of(self.config, make_batch([Piece(position, [0], own) for own in pages]))
-        costs = step_costs(self.config, self.weight_bytes, works, KV_BYTES).values()
+        costs = step_costs(self.config, self.weight_bytes, works, self._layer_bytes()).values()
         return sum(cost.weight_bytes + cost.kv_bytes for cost in costs)
 
 

@@ -26,7 +26,7 @@ WORK = StepWork(tokens=2, outputs=1, attended=9, cached=5)
 
 
 def test_every_cost_of_a_tiny_model_is_what_one_gets_by_hand() -> None:
-    costs = step_costs(TINY, TINY_BYTES, {0: WORK}, element_bytes=2)
+    costs = step_costs(TINY, TINY_BYTES, {0: WORK}, position_bytes=64)
     # A quantised row of 32 takes 32 bytes, a scale and two sums: 44. A row of 64 takes 88.
     by_hand = {
         ("embed", -1): Cost("2 → 2×32", weight_bytes=2 * 10, activation_bytes=256),
@@ -68,13 +68,13 @@ def test_every_cost_of_a_tiny_model_is_what_one_gets_by_hand() -> None:
 
 
 def test_a_head_of_its_own_is_what_the_logits_read() -> None:
-    costs = step_costs(TINY, {**TINY_BYTES, "output.weight": 777}, {0: WORK}, element_bytes=2)
+    costs = step_costs(TINY, {**TINY_BYTES, "output.weight": 777}, {0: WORK}, position_bytes=64)
     assert costs["logits", -1].weight_bytes == 777
     assert costs["embed", -1].weight_bytes == 20
 
 
 def test_float32_keys_and_values_take_twice_the_bytes() -> None:
-    half, full = (step_costs(TINY, TINY_BYTES, {0: WORK}, element_bytes=size) for size in (2, 4))
+    half, full = (step_costs(TINY, TINY_BYTES, {0: WORK}, position_bytes=2 * 16 * size) for size in (2, 4))
     assert sum(cost.kv_bytes for cost in half.values()) > 0
     assert all(full[key].kv_bytes == 2 * half[key].kv_bytes for key in half)
 
@@ -86,7 +86,7 @@ def test_a_step_reads_the_whole_file_once(smollm2_path: Path, tokens: int) -> No
         config = read_config(gguf)
         weight_bytes = {name: tensor.nbytes for name, tensor in gguf.tensors.items()}
         row_bytes = int(gguf.tensors["token_embd.weight"].data[0].nbytes)
-    costs = step_costs(config, weight_bytes, {0: StepWork(tokens, 1, tokens, tokens)}, element_bytes=2)
+    costs = step_costs(config, weight_bytes, {0: StepWork(tokens, 1, tokens, tokens)}, position_bytes=64)
     assert sum(cost.weight_bytes for cost in costs.values()) == sum(weight_bytes.values()) + tokens * row_bytes
 
 
@@ -105,7 +105,7 @@ def test_the_costs_of_what_other_families_have() -> None:
         logits_cap=3.0,
         embedding_scale=2.0,
     )
-    costs = step_costs(config, TINY_BYTES, {0: WORK, 3: StepWork(2, 1, 6, 4)}, element_bytes=2)
+    costs = step_costs(config, TINY_BYTES, {0: WORK, 3: StepWork(2, 1, 6, 4)}, position_bytes=64)
     by_hand = {
         ("embed", -1): Cost("2 → 2×32", flops=64, weight_bytes=2 * 10, activation_bytes=256),
         ("add_positions", -1): Cost("2×32", flops=64, activation_bytes=768),

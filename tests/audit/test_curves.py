@@ -21,6 +21,8 @@ from cutaway.audit.limits import MachineLimits
 from cutaway.audit.workloads import decode_batch, fill_kv
 from cutaway.engine.runner import ModelRunner
 from cutaway.formats.gguf import open_gguf
+from cutaway.memory.kv_cache import allocate_kv_pool
+from cutaway.memory.kv_read import read_keys, read_values
 from support.ledgers import invented_ledger
 from support.tiny_llama import TinySizes, write_tiny_llama
 
@@ -57,6 +59,16 @@ def test_a_filled_cache_holds_numbers_of_both_signs_everywhere(tiny: tuple[Model
         assert (heads.min(axis=1) < -0.9).all()
         assert (heads.max(axis=1) > 0.9).all()
     assert np.isfinite(tiny[0].step(decode_batch(tiny[0], 48))).all()
+
+
+def test_a_filled_int8_cache_holds_the_same_numbers(tiny: tuple[ModelRunner, dict[str, int]]) -> None:
+    """Each within a step of 1/127 of those in float32."""
+    pools = [allocate_kv_pool(tiny[0].config, 3, 16, data_type) for data_type in ("f32", "int8")]
+    for pool in pools:
+        fill_kv(pool)
+    for read in (read_keys, read_values):
+        exact, got = (read(pool, 1, [0, 1, 2], 48) for pool in pools)
+        assert 0 < np.abs(got - exact).max() <= 1 / 127
 
 
 def test_a_measured_batch_curve_has_a_ledger_for_each_number_of_rows(

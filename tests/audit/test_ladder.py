@@ -23,7 +23,8 @@ from cutaway.audit.ladder import (
 from cutaway.audit.ladder_svg import COLUMNS, ladder_svg
 from cutaway.errors import CapacityError
 
-SMALL = Workload([[5, 6, 7] * length for length in (9, 1, 2, 3, 1, 2)], [4, 2, 3, 1, 5, 2], 40)
+COMMON = list(range(40, 130))  # pages of 16; and all prompts are more than the 256 tokens of a step
+SMALL = Workload([COMMON + [5, 6, 7] * length for length in (9, 1, 2, 3, 1, 2)], [4, 2, 3, 1, 5, 2], 128)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -63,7 +64,7 @@ def test_every_rung_does_what_it_says(results: dict[str, RungResult]) -> None:
     assert list(results) == [rung.name for rung in RUNGS]
     assert results["no cache"].requests == 1
     assert results["no cache"].answer_tokens == SMALL.answers[1]
-    assert results["no cache"].rows == 3 + 4  # a prompt of 3, then 4 positions for the second token
+    assert results["no cache"].rows == 93 + 94  # a prompt of 93, then 94 positions for the second token
     whole = [result for name, result in results.items() if name != "no cache"]
     assert {result.answer_tokens for result in whole} == {sum(SMALL.answers)}
     assert results["KV cache"].together == 1.0
@@ -75,11 +76,13 @@ def test_every_rung_does_what_it_says(results: dict[str, RungResult]) -> None:
         assert 0 < result.first_token <= result.last_first_token <= result.seconds
     prompts = sum(map(len, SMALL.prompts))
     assert results["KV cache"].rows == prompts + sum(SMALL.answers) - len(SMALL.answers)
-    assert results["static batch"].rows == 6 * (27 + 4)  # the longest prompt, and the longest answer's later tokens
+    assert results["static batch"].rows == 6 * (117 + 4)  # the longest prompt, and the longest answer's later tokens
     assert results["bucketed"].rows < results["static batch"].rows
     assert results["continuous"].rows == results["paged"].rows == results["KV cache"].rows
     assert results["continuous"].steps < results["KV cache"].steps
     assert results["paged"].kv_reserved < results["continuous"].kv_reserved
+    assert results["prefix cache"].rows < results["paged"].rows  # beginnings that are shared are computed once
+    assert results["chunked prefill"].steps < results["prefix cache"].steps  # prompts and decodes share steps
 
 
 def test_a_rung_with_other_tokens_is_an_error(load: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_the_dry_run_computes_nothing(runner: ModelRunner) -> None:
 
 def test_costs_come_in_the_order_of_the_taps(runner: ModelRunner, weight_bytes: dict[str, int]) -> None:
     batch = prefill_batch(runner, 3)
-    costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), element_bytes=2)
+    costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), position_bytes=1)
     present = taps_of(runner.config)
     order = tap_order(runner.loaded.record, batch, runner.workspace)
     assert list(costs) == [tap for tap in order if tap[0] in present]

@@ -37,6 +37,18 @@ def test_kv_and_buffers_are_what_a_runner_allocates(report: ShapeReport, smollm2
         assert shown == {name: (array.shape, str(array.dtype), array.nbytes) for name, array in arrays.items()}
 
 
+def test_an_int8_cache_is_shown_with_its_scales(smollm2_path: Path) -> None:
+    with open_gguf(smollm2_path) as gguf:
+        report = shape_report(gguf, context=100, threads=1, kv_dtype="int8")
+    assert [(line.name, line.dtype) for line in report.kv] == [
+        ("kv.keys", "int8"),
+        ("kv.values", "int8"),
+        ("kv.key_scales", "float32"),
+        ("kv.value_scales", "float32"),
+    ]
+    assert report.total("kv") == 7 * 16 * 2 * 30 * 3 * (64 + 4)
+
+
 def test_plain_data_has_the_totals(report: ShapeReport) -> None:
     data = report.as_dict()
     for part in ("weights", "kv", "buffers"):

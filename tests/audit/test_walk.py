@@ -202,6 +202,19 @@ def test_kv_write_is_what_the_cache_holds(llm: LLM, prompt: list[int]) -> None:
         assert by_name["kv_write"].dtype == str(parts[0].dtype) == "float16"
 
 
+def test_an_int8_cache_is_shown_as_attention_reads_it(smollm2_path: Path, prompt: list[int]) -> None:
+    """Numbers times scales: the percentages times these values are attention's own output, as with other types."""
+    with LLM(smollm2_path, threads=1, max_model_len=64, kv_dtype="int8") as llm:
+        seen = through(llm, prompt, max_tokens=1)
+        keys = read_keys(llm.runner.kv, 7, list(range(4)), len(prompt))[-1]
+        values = read_values(llm.runner.kv, 7, list(range(4)), len(prompt))[-1]
+    written = {each.name: each for each in seen.forward.layers[7].operations}["kv_write"]
+    assert written.dtype == "int8"
+    assert written.last == spread(np.concatenate([keys, values], axis=None))
+    assert seen.kv_bytes_per_token == 2 * 30 * 3 * (64 + 4)
+    assert seen.forward.largest_difference < 1e-5
+
+
 def test_pairs_turn_with_the_position(france: Walk) -> None:
     """SmolLM2's RoPE has base 100,000 and heads of 64: pair i turns by 100000^(-i/32) a position."""
     assert len(france.forward.pairs) == 32

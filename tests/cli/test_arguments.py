@@ -17,6 +17,7 @@ from support.patience import SECONDS
 COMMANDS = [
     "run",
     "chat",
+    "serve",
     "walk",
     "tokenize",
     "train-tokenizer",

@@ -5,6 +5,11 @@ from pathlib import Path
 
 from command import cutaway
 
+from cutaway.audit.ladder import mixed_workload
+from cutaway.cli.ladder import MOST_REQUESTS
+from cutaway.engine.run_all import AT_ONCE
+from cutaway.engine.settings import DEFAULT_WAITING, DEFAULT_WAITING_TOKENS
+
 
 def test_table_drawing_and_json(tmp_path: Path) -> None:
     svg = tmp_path / "ladder.svg"
@@ -17,11 +22,18 @@ def test_table_drawing_and_json(tmp_path: Path) -> None:
     assert svg.read_text("utf-8").count("<rect") > len(names)
 
 
+def test_all_requests_are_submitted_at_the_start() -> None:
+    """The time until the first token counts from there."""
+    workload = mixed_workload(MOST_REQUESTS, 40_000)
+    assert len(workload.prompts) <= min(AT_ONCE, DEFAULT_WAITING)
+    assert sum(map(len, workload.prompts)) <= DEFAULT_WAITING_TOKENS
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     result = cutaway("ladder", "smollm2", "--requests", "1")
     assert (result.returncode, "requests is 1; it must be 2 at least" in result.stderr) == (2, True)
     result = cutaway("ladder", "smollm2", "--requests", str(10**20))
-    assert (result.returncode, "and 100000 at most" in result.stderr) == (2, True)
+    assert (result.returncode, "and 1024 at most" in result.stderr) == (2, True)
     result = cutaway("ladder", "smollm2", "--svg", str(tmp_path))
     assert (result.returncode, "is a folder" in result.stderr) == (2, True)
     result = cutaway("ladder", "smollm2", "--svg", str(tmp_path / "none" / "x.svg"))

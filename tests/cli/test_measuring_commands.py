@@ -50,7 +50,7 @@ def test_shapes_as_json(smollm2_path: Path) -> None:
 def test_the_ledger_as_json_and_as_text(smollm2_path: Path) -> None:
     options = (str(smollm2_path), "--only", "ledger", "--threads", "1", "--context", "20", "--prompt", "8")
     data = json.loads(output(bench, *options, "--json"))
-    assert set(data) == {"model", "limits", "decode", "prefill"}
+    assert set(data) == {"model", "kv_dtype", "limits", "decode", "prefill"}
     assert (data["decode"]["tokens"], data["decode"]["context"]) == (1, 20)
     assert (data["prefill"]["tokens"], data["prefill"]["context"]) == (8, 8)
     for phase in ("decode", "prefill"):
@@ -76,7 +76,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_of_bench_as_json(tiny_path: Path) -> None:
     data = json.loads(output(bench, str(tiny_path), "--context", "256", "--prompt", "8", "--json"))
-    assert set(data) == {"model", "speed", "limits", "decode", "prefill", "batch", "context"}
+    assert set(data) == {"model", "kv_dtype", "speed", "limits", "decode", "prefill", "batch", "context"}
     tests = data["speed"]["tests"]
     assert [test["name"] for test in tests] == ["pp8", "tg128", "16×tg32"]
     for test in tests:

@@ -1,8 +1,10 @@
 """``cutaway plan``: what it says, and that it is right."""
 
 import json
+from typing import Any
 
-from command import cutaway
+import pytest
+from command import cutaway, cutaway_here
 
 
 def test_as_json() -> None:
@@ -14,9 +16,56 @@ def test_as_json() -> None:
     assert report["kv"] == report["pages"] * 16 * report["position"]
     assert report["total"] == sum(report[part] for part in ("runtime", "weights", "kv", "workspace"))
     assert (report["limit"], report["fits"]) == (1 << 30, True)
-    room = (report["limit"] - report["total"] + report["kv"]) // (16 * report["position"])
-    assert report["requests_that_fit"] == room // 7
-    assert report["context_that_fits"] == room // 3 * 16
+
+
+@pytest.mark.parametrize(
+    ("context", "requests", "options"),
+    [
+        (32, 1, ()),
+        (128, 1, ()),
+        (512, 3, ()),
+        (2048, 2, ("--kv-dtype", "f32")),
+        (8192, 30, ("--step", "64")),
+    ],
+)
+def test_what_fits_is_the_most_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    context: int,
+    requests: int,
+    options: tuple[str, ...],
+) -> None:
+    """Planning again with each answer says that it fits, and with one more that it doesn't."""
+    monkeypatch.setattr("cutaway.engine.plan.measure_runtime", lambda *_: 60_000_000)  # the same each time
+
+    def plan(context: int, requests: int) -> dict[str, Any]:
+        values = ("--context", f"{context}", "--requests", f"{requests}", "--memory", "2GiB", "--json")
+        result = cutaway_here(monkeypatch, capsys, "plan", "smollm2", *values, *options)
+        assert result.returncode in (0, 5), result.stderr
+        report: dict[str, Any] = json.loads(result.stdout)
+        assert report["fits"] == (report["total"] <= 2 << 30) == (result.returncode == 0)
+        return report
+
+    report = plan(context, requests)
+    fewer, shorter = report["requests_that_fit"], report["context_that_fits"]
+    assert plan(context, fewer)["fits"]
+    if (most := 64 if "--step" in options else 4096) != fewer:
+        assert fewer < most
+        assert not plan(context, fewer + 1)["fits"]
+    assert plan(shorter, requests)["fits"]
+    if shorter != 8192:
+        assert shorter < 8192  # the model's own
+        assert not plan(shorter + 1, requests)["fits"]
+
+
+def test_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("cutaway.engine.plan.measure_runtime", lambda *_: 60_000_000)
+    result = cutaway_here(monkeypatch, capsys, "plan", "smollm2", "--memory", "50MB", "--json")
+    report = json.loads(result.stdout)
+    assert (report["requests_that_fit"], report["context_that_fits"], report["fits"]) == (0, 0, False)
+    result = cutaway_here(monkeypatch, capsys, "plan", "smollm2", "--memory", "50MB")
+    assert "--requests" not in result.stdout
+    assert "--context" not in result.stdout
 
 
 def test_what_fits() -> None:
@@ -31,6 +80,13 @@ def test_what_fits_is_said_with_all_that_was_given() -> None:
     result = cutaway("plan", "smollm2", *options, "--memory", "1GiB")
     assert result.returncode == 0, result.stderr
     assert 'kv_tokens=1024, max_num_batched_tokens=64, threads=1, kv_dtype="f32") takes this' in result.stdout
+
+
+def test_an_int8_cache_is_planned_with_its_scales() -> None:
+    result = cutaway("plan", "smollm2", "--kv-dtype", "int8", "--context", "512", "--memory", "1GiB")
+    assert result.returncode == 0, result.stderr
+    assert "3 KV heads × (64 × 1 + 4 of a scale) bytes (int8) = 12,240 bytes." in result.stdout
+    assert 'kv_dtype="int8") takes this' in result.stdout
 
 
 def test_a_smaller_step_is_advised_where_it_is_enough() -> None:
@@ -52,6 +108,7 @@ def test_what_does_not_fit_tells_what_to_change() -> None:
     assert "--requests " in result.stdout
     assert "--context " in result.stdout
     assert "--memory " in result.stdout
+    assert "--kv-dtype " not in result.stdout  # 100 contexts fit with none
     knobs = [line.split() for line in result.stdout.splitlines() if line.startswith("  --context")]
     again = cutaway(
         "plan", "smollm2", "--requests", "100", "--memory", "900MB", "--kv-dtype", "f32", "--context", knobs[0][1]

@@ -71,12 +71,15 @@ def test_a_chat_template_in_place_of_the_model_s(command: str, tmp_path: Path) -
 
 def test_json() -> None:
     options = ("--seed", "-3", "--max-tokens", "9", "--top-k", "40", "--threads", "2", "--context", "128", "--json")
-    result = cutaway("run", "smollm2", "Repeat: 你好 😀", *options)
+    result = cutaway("run", "smollm2", "--kv-dtype", "int8", "Repeat: 你好 😀", *options)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("\n") == 1
     report = json.loads(result.stdout)
     settings = {"seed": -3, "threads": 2, "context": 128, "model": "smollm2", "kv": "paged", "chat_template": None}
+    settings["kv_dtype"] = "int8"
     assert {name: report[name] for name in settings} == settings
+    assert 0 < report["kv_used_bytes"] <= report["kv_reserved_bytes"]
+    assert report["kv_used_bytes"] % (2 * 30 * 3 * (64 + 4)) == 0
     parameters = {"seed": -3, "max_tokens": 9, "top_k": 40, "temperature": 0.7, "top_p": 0.9, "min_p": 0.0}
     assert {name: report["parameters"][name] for name in parameters} == parameters
     assert report["generated_tokens"] == len(report["token_ids"]) <= 9

@@ -131,13 +131,12 @@ def _add(rows: int, width: int) -> Cost:
 
 
 def _layer_costs(
-    config: ModelConfig, layer: int, weight_bytes: Mapping[str, int], work: StepWork, element_bytes: int
+    config: ModelConfig, layer: int, weight_bytes: Mapping[str, int], work: StepWork, position_bytes: int
 ) -> dict[str, Cost]:
     T, D, F = work.tokens, config.width, config.ffn_width
     H, Hkv, Dh, R = config.num_heads, config.num_kv_heads, config.head_dim, config.rotary_dim
     qkv_width, rotated = (H + 2 * Hkv) * Dh, (H + Hkv) * R
     turned = config.rope_of_layer[layer] >= 0
-    position_bytes = 2 * Hkv * Dh * element_bytes  # key and value of one position
     parts = layer_parts(config)
     inner, gated = (1 + config.gated) * F, int(config.gated)
 
@@ -188,13 +187,13 @@ def _layer_costs(
 
 
 def step_costs(
-    config: ModelConfig, weight_bytes: Mapping[str, int], works: Mapping[int, StepWork], element_bytes: int
+    config: ModelConfig, weight_bytes: Mapping[str, int], works: Mapping[int, StepWork], position_bytes: int
 ) -> dict[tuple[str, int], Cost]:
     """The cost of each operation that the model has, under (tap, layer), layer -1 outside the layers; in the forward's
     order.
 
     weight_bytes: bytes of each matrix under its name in the file. works: by window, for those that the layers have.
-    element_bytes: of a number in the KV cache.
+    position_bytes: in the KV cache, of one position's keys and values in one layer.
     """
     work = next(iter(works.values()))
     T, O, D, V = work.tokens, work.outputs, config.width, config.vocab_size
@@ -220,7 +219,7 @@ def step_costs(
     }
     costs = {(name, -1): cost for name, cost in before.items()}
     for layer, window in enumerate(config.windows):
-        each = _layer_costs(config, layer, weight_bytes, works[window], element_bytes)
+        each = _layer_costs(config, layer, weight_bytes, works[window], position_bytes)
         costs |= {(name, layer): cost for name, cost in each.items()}
     costs |= {(name, -1): cost for name, cost in after.items()}
     present = taps_of(config)

@@ -139,6 +139,11 @@ class RungResult:
         return {**asdict(self), "tokens_per_second": self.rate, "padding_waste": self.waste}
 
 
+def pool_of(context: int) -> int:
+    """Positions of the KV pool, the same at every rung that batches."""
+    return TOGETHER * -(-context // SUBTILE) * SUBTILE
+
+
 def climb(
     load: Callable[..., LLM], workload: Workload, rungs: Sequence[Rung], told: Callable[[str], None]
 ) -> Iterator[RungResult]:
@@ -147,7 +152,7 @@ def climb(
     Raises RuntimeError if a rung gives other tokens than those before.
     """
     answers: dict[int, list[int]] = {}
-    pool = TOGETHER * -(-workload.context // SUBTILE) * SUBTILE
+    pool = pool_of(workload.context)
     for rung in rungs:
         told(f"{rung.name}: loading")
         with load(max_model_len=workload.context, kv_tokens=pool, **rung.settings) as llm:

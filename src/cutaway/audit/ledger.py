@@ -227,7 +227,8 @@ def measure_ledgers(
     for number, batch in enumerate(batches):
         # A whole step, so that its parts add up: medians of each part would not.
         median_step = sorted(timed[number], key=sum)[repeats // 2]
-        costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), runner.kv.record.element_bytes)
+        position_bytes = runner.kv.position_bytes // runner.config.num_layers
+        costs = step_costs(runner.config, weight_bytes, works_of(runner.config, batch), position_bytes)
         ledgers.append(
             Ledger(
                 tokens=len(batch.tokens),

@@ -10,10 +10,11 @@ from typing import Any
 from cutaway.audit.workloads import check_length
 from cutaway.engine.runner import DEFAULT_CONTEXT, DEFAULT_STEP
 from cutaway.formats.source import ModelSource
+from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.model.config import read_config
 from cutaway.model.loader import check_tensors, memory_bytes
-from cutaway.model.shapes import BUFFERS, DIMENSIONS, KV, Limits, Row, dimensions, weights_of
+from cutaway.model.shapes import BUFFERS, DIMENSIONS, Limits, Row, dimensions, kv_rows, weights_of
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.threads import check_threads
@@ -60,7 +61,9 @@ class ShapeReport:
         return {**asdict(self), "total_bytes": {part: self.total(part) for part in ("weights", "kv", "buffers")}}
 
 
-def shape_report(source: ModelSource, context: int | None = None, threads: int | None = None) -> ShapeReport:
+def shape_report(
+    source: ModelSource, context: int | None = None, threads: int | None = None, kv_dtype: str = "f16"
+) -> ShapeReport:
     """The report for a runner with one context and one row of logits. Raises what loading the model would raise."""
     config = read_config(source)
     check_tensors(source, config)
@@ -88,6 +91,6 @@ def shape_report(source: ModelSource, context: int | None = None, threads: int |
         model=config.name,
         dimensions=tuple(DimensionLine(name, sizes[name], meaning) for name, meaning in DIMENSIONS.items()),
         weights=tuple(line for line in map(weight, weights_of(config)) if line is not None),
-        kv=tuple(buffer(row) for row in KV),
+        kv=tuple(buffer(row) for row in kv_rows(kv_format(kv_dtype))),
         buffers=tuple(buffer(row) for row in BUFFERS),
     )

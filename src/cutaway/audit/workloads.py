@@ -30,9 +30,11 @@ def fill_kv(pool: KVPool) -> None:
     """Write every key and value: numbers from -1 to 1, of both signs. Memory that was never written would be read from
     one page of zeros, and faster than a real context.
     """
-    for array in (pool.keys, pool.values):
-        last = array.shape[-1] * array.shape[-2]
-        array[:] = (np.arange(last) * STRIDE % 2048 / 1024 - 1).reshape(array.shape[-2:])
+    for numbers, scales in ((pool.keys, pool.key_scales), (pool.values, pool.value_scales)):
+        last = numbers.shape[-1] * numbers.shape[-2]
+        scale = 1 / np.iinfo(numbers.dtype).max if scales.size else 1.0
+        numbers[:] = ((np.arange(last) * STRIDE % 2048 / 1024 - 1) / scale).reshape(numbers.shape[-2:])
+        scales[:] = scale
 
 
 def _piece(runner: ModelRunner, start: int, count: int, sequence: int = 0) -> Piece:

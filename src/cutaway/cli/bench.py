@@ -18,6 +18,7 @@ from rich.console import Console
 
 from cutaway.cli.console import error_console, escaped, first_use
 from cutaway.cli.models import Json, ModelName
+from cutaway.cli.options import KVDtype
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.hub import resolve
 
@@ -59,6 +60,7 @@ def bench(
         list[Part] | None, typer.Option(help="Measure this part; may be given again. Default: all four.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")] = None,
+    kv_dtype: KVDtype = "f16",
     context: Annotated[
         int | None,
         typer.Option(help="Positions that a decoded token attends, in the ledger and against the batch; default, 128."),
@@ -126,9 +128,10 @@ def bench(
                 context=positions,
                 max_tokens=max(prompt, BATCH_ROWS[-1]),
                 max_outputs=max(*rows, SEQUENCES),
+                kv_dtype=kv_dtype,
                 num_pages=-(-max(pool if several else 0, positions) // SUBTILE),
             )
-        data["model"] = config.name
+        data |= {"model": config.name, "kv_dtype": kv_dtype}
         with runner:
             if Part.SPEED in asked:
                 show(*_speeds(runner, prompt, sum(weight_bytes.values()), peer, status))

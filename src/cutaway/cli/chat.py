@@ -25,6 +25,7 @@ from cutaway.cli.options import (
     ChatTemplate,
     Context,
     FrequencyPenalty,
+    KVDtype,
     MaxTokens,
     MinP,
     PresencePenalty,
@@ -57,6 +58,7 @@ def chat(
     context: Context = None,
     threads: Threads = None,
     kv: KV = "paged",
+    kv_dtype: KVDtype = "f16",
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Keep the lines typed on a terminal, in the cache folder.")
     ] = True,
@@ -88,6 +90,7 @@ def chat(
             threads=threads,
             max_model_len=context,
             kv=kv,
+            kv_dtype=kv_dtype,
             chat_template=chat_template,
             needs_chat=True,
             progress=fetching,

@@ -26,6 +26,9 @@ Stop = Annotated[list[str] | None, typer.Option(help="End the answer before this
 Context = Annotated[int | None, typer.Option(help="Positions of prompt and answer; default, the model's, up to 8192.")]
 Threads = Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")]
 KV = Annotated[str, typer.Option("--kv", help="How keys and values are kept: paged, contiguous, or none.")]
+KVDtype = Annotated[
+    str, typer.Option("--kv-dtype", help="Type of keys and values: f16, f32, or int8 with a scale for each.")
+]
 
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of an answer.")]
 System = Annotated[str | None, typer.Option(help="A system message to begin with.")]

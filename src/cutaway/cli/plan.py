@@ -5,13 +5,16 @@ change where it doesn't fit.
 """
 
 import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from cutaway.cli.console import FetchProgress, error_console, quantity
 from cutaway.cli.models import Json, ModelName
+from cutaway.cli.options import KVDtype
 from cutaway.errors import CapacityError
 from cutaway.hub import resolve
 
@@ -21,6 +24,13 @@ if TYPE_CHECKING:
     from cutaway.model.config import ModelConfig
 
 SMALL_STEP: Final = 64  # tokens of a step, where memory is short
+
+
+class Fitting(NamedTuple):
+    """What a limit has room for, if all else stays as it was asked; 0 for nothing."""
+
+    requests: int
+    context: int  # tokens, up to the model's own
 
 
 def plan(
@@ -34,7 +44,7 @@ def plan(
     ] = None,
     step: Annotated[int | None, typer.Option(help="Tokens of a step at most; default: 256.")] = None,
     threads: Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")] = None,
-    kv_dtype: Annotated[str, typer.Option(help="Of keys and values: f16 or f32.")] = "f16",
+    kv_dtype: KVDtype = "f16",
     as_json: Json = False,
 ) -> None:
     """Show what memory an engine takes for so many requests of so many tokens, and what fits."""
@@ -42,13 +52,14 @@ def plan(
     from cutaway.audit.machine import available_bytes
     from cutaway.engine.plan import measure_runtime, plan_memory
     from cutaway.engine.runner import choose_context
-    from cutaway.engine.settings import check_options, engine_settings
+    from cutaway.engine.settings import MOST_SEQUENCES, EngineSettings, check_options, engine_settings
     from cutaway.formats.open_model import open_model
     from cutaway.memory.byte_size import parse_bytes
-    from cutaway.memory.kv_cache import kv_format
+    from cutaway.memory.kv_cache import kv_format, position_bytes
     from cutaway.memory.kv_setting import kv_setting
     from cutaway.model.config import read_config
     from cutaway.model.loader import check_tensors
+    from cutaway.ops.cpu.kv_tiles import KV_FORMATS
     from cutaway.ops.cpu.processors import default_threads
     from cutaway.ops.cpu.threads import check_threads
 
@@ -56,21 +67,37 @@ def plan(
     kv_format(kv_dtype)
     members = default_threads() if threads is None else threads
     check_threads(members)
-    options: dict[str, Any] = {"max_num_seqs": requests, "max_num_batched_tokens": step}
-    check_options(options)
+    check_options({"max_num_seqs": requests, "max_num_batched_tokens": step})
+    paged = kv_setting("paged")
+
+    def settings_for(context: int, requests: int) -> EngineSettings:
+        settings = engine_settings(context, paged, max_num_seqs=requests, max_num_batched_tokens=step)
+        pages = requests * -(-context // settings.page_length)
+        return replace(settings, kv_tokens=pages * settings.page_length)
+
     with FetchProgress(error_console()) as fetching:
         path = resolve(model, fetching).path
     with open_model(path) as source:
         config = read_config(source)
         check_tensors(source, config)
-        paged, positions = kv_setting("paged"), choose_context(context, config)
-        settings = engine_settings(positions, paged, **options)
-        pages = requests * -(-positions // settings.page_length)
-        settings = replace(settings, kv_tokens=pages * settings.page_length)
+        positions = choose_context(context, config)
+        settings = settings_for(positions, requests)
         runtime = measure_runtime(path, kv_dtype, members)
-        planned = plan_memory(source, config, settings, members, kv_dtype, runtime)
+
+        def plan_of(settings: EngineSettings) -> "MemoryPlan":
+            return plan_memory(source, config, settings, members, kv_dtype, runtime)
+
+        planned = plan_of(settings)
         small = replace(settings, max_num_batched_tokens=max(SMALL_STEP, requests))
-        planned_small = plan_memory(source, config, small, members, kv_dtype, runtime)
+        planned_small = plan_of(small)
+        # Each is planned again, since the buffers of a step grow with its requests, too.
+        fitting = Fitting(
+            _greatest(
+                lambda number: plan_of(settings_for(positions, number)).total <= limit,
+                min(step or MOST_SEQUENCES, MOST_SEQUENCES),
+            ),
+            _greatest(lambda length: plan_of(settings_for(length, requests)).total <= limit, config.context_length),
+        )
     if as_json:
         report = {
             "model": model,
@@ -81,12 +108,14 @@ def plan(
             **planned.as_dict(),
             "limit": limit,
             "fits": planned.total <= limit,
-            "requests_that_fit": _requests_that_fit(planned, limit, positions),
-            "context_that_fits": _context_that_fits(planned, limit, requests),
+            "requests_that_fit": fitting.requests,
+            "context_that_fits": fitting.context,
         }
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        _print(planned, settings, config, kv_dtype, limit, "free now" if memory is None else "given")
+        _print(planned, settings, config, kv_dtype)
+        whence = "free now" if memory is None else "given"
+        _say(f"{quantity(limit, 'B')} are {whence}: enough for {fitting.requests:,} requests of {positions:,} tokens.")
         if planned.total <= limit:
             named = {"max_num_batched_tokens": step, "threads": threads}
             given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
@@ -94,17 +123,17 @@ def plan(
                 given["kv_dtype"] = kv_dtype
             _say(f"It fits. {_call(planned, settings, model, given)} takes this, at its start.")
         else:
-            _print_remedies(planned, settings, kv_dtype, limit, small.max_num_batched_tokens, planned_small)
+            others = {name: replace(planned, position=position_bytes(config, name)) for name in KV_FORMATS}
+            _print_remedies(planned, settings, others, limit, small.max_num_batched_tokens, planned_small, fitting)
     if planned.total > limit:
         raise typer.Exit(CapacityError.exit_code)
 
 
-def _requests_that_fit(planned: "MemoryPlan", limit: int, context: int) -> int:
-    return planned.pages_within(limit) // -(-context // planned.page_length)
-
-
-def _context_that_fits(planned: "MemoryPlan", limit: int, requests: int) -> int:
-    return planned.pages_within(limit) // requests * planned.page_length
+def _greatest(fits: Callable[[int], bool], most: int) -> int:
+    """The greatest number up to ``most`` that fits, where whatever is less than one that fits does so, too; 0 if none
+    does.
+    """
+    return bisect_left(range(1, most + 1), True, key=lambda number: not fits(number))
 
 
 def _call(planned: "MemoryPlan", settings: "EngineSettings", model: str, given: dict[str, Any]) -> str:
@@ -130,10 +159,8 @@ def _print(
     settings: "EngineSettings",
     config: "ModelConfig",
     kv_dtype: str,
-    limit: int,
-    whence: str,
 ) -> None:
-    """The parts, what a token takes, and what the limit has room for."""
+    """The parts, and what a token takes."""
     from cutaway.cli.tables import output_console, plain_table
 
     requests, context = settings.max_num_seqs, settings.context
@@ -141,10 +168,10 @@ def _print(
     table.add_column("part")
     table.add_column("bytes", justify="right")
     table.add_column("what it is")
-    numbers = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-    width = planned.position // numbers
+    width, scale = divmod(planned.position // (2 * config.num_layers * config.num_kv_heads), config.head_dim)
+    each = f"({config.head_dim} × {width} + {scale} of a scale)" if scale else f"{config.head_dim} × {width}"
     rows = (
-        ("runtime", planned.runtime, "Python, LLVM, kernels, tokenizer: measured"),
+        ("runtime", planned.runtime, "Python, kernels, tokenizer: measured"),
         ("weights", planned.weights, "as they are loaded"),
         ("KV pool", planned.kv, f"{planned.tokens:,} positions × {planned.position:,} bytes"),
         ("workspace", planned.workspace, f"buffers of a step of {settings.max_num_batched_tokens:,} tokens"),
@@ -157,33 +184,30 @@ def _print(
     console.print()
     _say(
         f"A token's keys and values: 2 × {config.num_layers} layers × {config.num_kv_heads} KV heads × "
-        f"{config.head_dim} × {width} bytes ({kv_dtype}) = {planned.position:,} bytes."
-    )
-    room = planned.pages_within(limit) * planned.page_length
-    _say(
-        f"{quantity(limit, 'B')} are {whence}: beside the rest there is room for {room:,} tokens, so for "
-        f"{_requests_that_fit(planned, limit, context):,} requests of {context:,}."
+        f"{each} bytes ({kv_dtype}) = {planned.position:,} bytes."
     )
 
 
 def _print_remedies(
     planned: "MemoryPlan",
     settings: "EngineSettings",
-    kv_dtype: str,
+    others: Mapping[str, "MemoryPlan"],
     limit: int,
     small_step: int,
     planned_small: "MemoryPlan",
+    fitting: Fitting,
 ) -> None:
-    """What is missing, and each option that alone makes it fit. planned_small: the plan with ``small_step``."""
-    requests, context = settings.max_num_seqs, settings.context
+    """What is missing, and each option that alone makes it fit. others: the plan by ``kv_dtype``; planned_small: with
+    ``small_step``.
+    """
     _say(f"It does not fit: {quantity(planned.total - limit, 'B')} are missing. To make it fit, one of:")
-    fewer, shorter = _requests_that_fit(planned, limit, context), _context_that_fits(planned, limit, requests)
-    if fewer:
-        _say(f"  --requests {fewer}: the others wait, or are refused when too many do")
-    if shorter > 1:
-        _say(f"  --context {shorter}")
-    if kv_dtype == "f32" and planned.total - planned.kv // 2 <= limit:
-        _say("  --kv-dtype f16: half the KV pool")
+    if fitting.requests:
+        _say(f"  --requests {fitting.requests}: the others wait, or are refused when too many do")
+    if fitting.context > 1:
+        _say(f"  --context {fitting.context}")
+    for name, other in others.items():
+        if other.kv < planned.kv and other.total <= limit:
+            _say(f"  --kv-dtype {name}: a KV pool of {quantity(other.kv, 'B')}, and keys and values less exact")
     if small_step < settings.max_num_batched_tokens and planned_small.total <= limit:
         _say(f"  --step {small_step}: a smaller workspace; prompts take longer")
     _say(f"  --memory {planned.total // 2**20 + 1}MiB")

@@ -24,6 +24,7 @@ from cutaway.cli.options import (
     Context,
     FrequencyPenalty,
     IgnoreEos,
+    KVDtype,
     Logprobs,
     MaxTokens,
     MinP,
@@ -68,6 +69,7 @@ def run(
     context: Context = None,
     threads: Threads = None,
     kv: KV = "paged",
+    kv_dtype: KVDtype = "f16",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Ask a model something."""
@@ -110,6 +112,7 @@ def run(
             threads=threads,
             max_model_len=context,
             kv=kv,
+            kv_dtype=kv_dtype,
             chat_template=chat_template,
             needs_chat=not raw,
             progress=fetching,
@@ -128,7 +131,10 @@ def run(
             interrupted = True
     output = stream.output()
     if as_json:
-        _say(json.dumps(_report(output, llm, params, kv, chat_template, interrupted), ensure_ascii=False) + "\n")
+        _say(
+            json.dumps(_report(output, llm, params, kv, kv_dtype, chat_template, interrupted), ensure_ascii=False)
+            + "\n"
+        )
     else:
         _say("\n")
         console.print(_summary(output, interrupted), style="dim", soft_wrap=True)
@@ -164,7 +170,7 @@ def _logprobs(entries: Any) -> list[dict[str, Any]]:
 
 
 def _report(
-    output: Any, llm: Any, params: Any, kv: str, chat_template: str | None, interrupted: bool
+    output: Any, llm: Any, params: Any, kv: str, kv_dtype: str, chat_template: str | None, interrupted: bool
 ) -> dict[str, Any]:
     completion, numbers = output.outputs[0], output.statistics
     return {
@@ -179,6 +185,7 @@ def _report(
         "seed": output.seed,
         "parameters": {**asdict(params), "seed": output.seed},
         "kv": kv,
+        "kv_dtype": kv_dtype,
         "chat_template": chat_template,
         "context": llm.runner.context,
         "threads": llm.runner.team.size,

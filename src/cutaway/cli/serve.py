@@ -5,14 +5,12 @@ standard error.
 """
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from cutaway.cli.console import INTERRUPTED, error_console, first_use
 from cutaway.cli.models import ModelName
-
-LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
 def _option(name: str, meaning: str, **further: Any) -> Any:
@@ -46,13 +44,19 @@ def serve(
     memory: Annotated[
         str | None, _option("--memory", "Of the whole process, as 2GiB; keys and values get what the rest leaves.")
     ] = None,
-    kv_dtype: Annotated[str, _option("--kv-dtype", "f16 or f32.")] = "f16",
+    kv_dtype: Annotated[
+        str, _option("--kv-dtype", "Of keys and values: f16, f32, or int8 with a scale for each.")
+    ] = "f16",
     chat_template: Annotated[
         str | None, _option("--chat-template", "In place of the model's own: a built-in name, or a Jinja file.")
     ] = None,
     cors_origin: Annotated[
         list[str] | None,
         _option("--cors-origin", "Whose pages may use the server from a browser, as https://example.org; * is all."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        _option("--allowed-host", "A further name by which clients call the server, as models.example.org; * is any."),
     ] = None,
     max_body_size: Annotated[str, _option("--max-body-size", "Of a request; more is refused by 413.")] = "4MiB",
     grace: Annotated[float, _option("--grace", "Seconds that running requests have when the server ends.")] = 10.0,
@@ -68,12 +72,14 @@ def serve(
         api_keys=tuple(api_key or ()),
         served_names=tuple(served_model_name or ()),
         cors_origins=tuple(cors_origin or ()),
+        allowed_hosts=tuple(allowed_host or ()),
         max_body_size=parse_bytes(max_body_size, "max_body_size"),
         grace=grace,
         log_format=log_format,
     )
     # Imported here: the other commands shall not wait for the compiler and the web framework to load.
     from cutaway.engine.llm import LLM
+    from cutaway.server.http.hosts import is_loopback
     from cutaway.server.log_format import log_to_stderr
     from cutaway.server.serve import listen
     from cutaway.server.serve import serve as serve_until_told
@@ -98,7 +104,7 @@ def serve(
                 progress=fetching,
             )
 
-    if not settings.api_keys and not host.startswith(LOOPBACK):
+    if not settings.api_keys and not is_loopback(host):
         console.print(
             f"warning: everybody who reaches {host} can use this server; --api-key asks for a key.", soft_wrap=True
         )

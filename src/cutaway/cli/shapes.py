@@ -10,6 +10,7 @@ import typer
 
 from cutaway.cli.console import FetchProgress, error_console
 from cutaway.cli.models import Json, ModelName
+from cutaway.cli.options import KVDtype
 from cutaway.hub import resolve
 
 
@@ -19,6 +20,7 @@ def shapes(
         int | None, typer.Option(help="Positions of the KV cache; default: the model's, up to 8,192.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")] = None,
+    kv_dtype: KVDtype = "f16",
     as_json: Json = False,
 ) -> None:
     """Show every dimension, weight and buffer of a model, with symbolic and actual shapes, types and bytes."""
@@ -31,7 +33,7 @@ def shapes(
     with FetchProgress(error_console()) as fetching:
         path = resolve(model, fetching).path
     with open_model(path) as source:
-        report = shape_report(source, context, threads)
+        report = shape_report(source, context, threads, kv_dtype)
     if as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
         return

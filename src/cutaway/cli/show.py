@@ -1,7 +1,7 @@
 """``cutaway show``: what a model's file says, and what it would take to run it.
 
 In: a model and a context; only the head of the file is read. Out: metadata, tensors by type, the tokens that end an
-answer, what the tokenizer had to assume, memory, licence, chat template; or JSON.
+answer, what the tokenizer had to assume, memory, licence, chat template and the tools that it takes; or JSON.
 """
 
 import json
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutaway.formats.gguf_metadata import MetadataValue
     from cutaway.formats.source import ModelSource
     from cutaway.formats.tensor import Tensor
+    from cutaway.tokenizer.answers.formats import AnswerFormat
 
 LINE = 100  # characters of a value
 MOST_ENTRIES = 12  # of an array that is shown, and not counted
@@ -42,7 +43,7 @@ def show(
         local = resolve(model, progress)
     with open_model(local.path) as source:
         ends_answer, chat_template = _chat(source)
-        notes = _notes(source)
+        notes, answers = _tokenizer(source)
         report = {
             "path": str(local.path),
             "licence": local.entry.licence if local.entry else source.metadata.get("general.license"),
@@ -51,6 +52,8 @@ def show(
             "tensors": _tensors(source),
             "ends_answer": ends_answer,
             "tokenizer_notes": notes,
+            "tools": None if answers is None else {"shown": answers.takes_tools, "calls": answers.calls},
+            "reasoning": None if answers is None else answers.reasoning,
             "memory": _memory(source, context),
             "chat_template": chat_template,
         }
@@ -100,16 +103,17 @@ def _chat(source: "ModelSource") -> tuple[dict[str, int] | None, str | None]:
     return ends, template if isinstance(template, str) else None
 
 
-def _notes(source: "ModelSource") -> list[str]:
-    """What the tokenizer had to assume, or why there is none."""
+def _tokenizer(source: "ModelSource") -> "tuple[list[str], AnswerFormat | None]":
+    """What the tokenizer had to assume, or why there is none; how the model writes calls and thoughts."""
     from cutaway.tokenizer import open_tokenizer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the same sentences
         try:
-            return list(open_tokenizer(source).notes)
+            tokenizer = open_tokenizer(source)
         except ModelFileError as error:
-            return [f"this tokenizer can't be read: {error}"]
+            return [f"this tokenizer can't be read: {error}"], None
+        return list(tokenizer.notes), tokenizer.answer_format
 
 
 def _memory(source: "ModelSource", context: int | None) -> dict[str, Any]:
@@ -150,6 +154,10 @@ def _print(report: dict[str, Any]) -> None:
         )
     for note in report["tokenizer_notes"]:
         line("tokenizer", escaped(note))
+    if report["tools"] is not None:
+        line("tools", _tools(**report["tools"]))
+    if report["reasoning"] is not None:
+        line("reasoning", " … ".join(report["reasoning"]))
     memory = report["memory"]
     if "refused" in memory:
         line("memory", f"can't be run: {memory['refused']}")
@@ -166,6 +174,12 @@ def _print(report: dict[str, Any]) -> None:
         line("chat template", "")
         for text in str(report["chat_template"]).split("\n"):
             console.print(escaped(text), soft_wrap=True, markup=False)
+
+
+def _tools(shown: bool, calls: str | None) -> str:
+    if not shown:
+        return "none: the chat template has no place for them"
+    return "calls of a format that is not known here" if calls is None else f"calls in the format {calls}"
 
 
 def _bytes(number: int) -> str:

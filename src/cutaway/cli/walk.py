@@ -19,6 +19,7 @@ from cutaway.cli.options import (
     ChatTemplate,
     Context,
     FrequencyPenalty,
+    KVDtype,
     MinP,
     PresencePenalty,
     RepetitionPenalty,
@@ -70,6 +71,7 @@ def walk(
     ] = "",
     times: Annotated[bool, typer.Option("--times/--no-times", help="Measure what the steps cost.")] = True,
     threads: Threads = None,
+    kv_dtype: KVDtype = "f16",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; docs/walk.md names its keys.")
     ] = False,
@@ -113,6 +115,7 @@ def walk(
             model,
             threads=threads,
             max_model_len=context,
+            kv_dtype=kv_dtype,
             chat_template=chat_template,
             needs_chat=not raw,
             progress=fetching,

@@ -31,7 +31,8 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"head_norm": ("T", "H·Dh+Hkv·Dh"), "rope": ("T", "H·Dh+Hkv·Dh"), "kv_write": ("T", "2·Hkv·Dh")}
 )
 """What an operation writes where its tap shows more, the rows of qkv: head_norm and rope change queries and keys in
-place, the first columns; kv_write stores keys and values, the last, in the cache and in the cache's type.
+place, the first columns; kv_write stores keys and values, the last, in the cache and in the cache's type, and is shown
+as attention will read them.
 """
 
 Array = npt.NDArray[Any]
@@ -110,7 +111,7 @@ class _Recorder:
         self.embedded: Array = np.empty(0)
         self._sizes = {**runner.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
         self._vocab_size = runner.vocab_size
-        self._cached = runner.kv.keys.dtype
+        self._kv, self._pages, self._length = runner.kv, batch.block_tables[0], int(batch.positions[-1]) + 1
         self._present = taps_of(runner.config)
         self._before = ""  # the tap before
 
@@ -128,9 +129,15 @@ class _Recorder:
         if name in PARTS:
             symbolic = PARTS[name]
             shape = self._shape(symbolic)
-            row = row[-shape[1] :].astype(self._cached) if name == "kv_write" else row[: shape[1]]
-        self.operations[name, layer] = SeenOperation(name, layer, symbolic, shape, str(row.dtype), spread(row))
+            row = self._written(layer) if name == "kv_write" else row[: shape[1]]
+        dtype = self._kv.keys.dtype if name == "kv_write" else row.dtype
+        self.operations[name, layer] = SeenOperation(name, layer, symbolic, shape, str(dtype), spread(row))
         self._before = name
+
+    def _written(self, layer: int) -> Array:
+        """The last token's key and value, as attention will take them from the cache."""
+        parts = [read(self._kv, layer, self._pages, self._length)[-1] for read in (read_keys, read_values)]
+        return np.concatenate(parts, axis=None)
 
     def _shape(self, symbolic: Sequence[str]) -> tuple[int, ...]:
         return tuple(evaluate(entry, self._sizes) for entry in symbolic)
