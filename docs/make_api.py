@@ -44,7 +44,15 @@ SECTIONS: tuple[tuple[str, str, tuple[type | Any, ...]], ...] = (
     (
         "What a request gives back",
         "`RequestOutput` can be imported from `cutaway`; the others come with it.",
-        (outputs.RequestOutput, outputs.CompletionOutput, outputs.Delta, outputs.Logprob, outputs.Statistics),
+        (
+            outputs.RequestOutput,
+            outputs.CompletionOutput,
+            outputs.Delta,
+            outputs.Logprob,
+            outputs.Statistics,
+            outputs.EmbeddingRequestOutput,
+            outputs.EmbeddingOutput,
+        ),
     ),
     (
         "Text and ids",

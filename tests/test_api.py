@@ -18,11 +18,11 @@ def modules_after(program: str) -> set[str]:
 def test_the_compiler_is_loaded_when_it_is_needed(program: str) -> None:
     loaded = modules_after(program)
     assert "cutaway" in loaded
-    assert not loaded & {"numba", "llvmlite", "jinja2", "regex", "fastapi", "uvicorn"}
+    assert not loaded & {"numba", "llvmlite", "jinja2", "regex", "fastapi", "uvicorn", "llguidance"}
 
 
 def test_the_engine_is_loaded_without_the_compiler() -> None:
-    assert not modules_after("from cutaway import LLM") & {"numba", "llvmlite"}
+    assert not modules_after("from cutaway import LLM") & {"numba", "llvmlite", "llguidance"}
 
 
 def test_importing_the_compiler_loads_it() -> None:
@@ -37,17 +37,20 @@ def test_every_name_is_there() -> None:
         "CutawayError",
         "RequestOutput",
         "SamplingParams",
+        "StructuredOutputsParams",
         "__version__",
     }
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
     from cutaway.errors import CutawayError
     from cutaway.sampling.params import SamplingParams
+    from cutaway.sampling.structured_outputs import StructuredOutputsParams
 
     assert cutaway.LLM is LLM
     assert cutaway.RequestOutput is RequestOutput
     assert cutaway.CutawayError is CutawayError
     assert cutaway.SamplingParams is SamplingParams
+    assert cutaway.StructuredOutputsParams is StructuredOutputsParams
     namespace: dict[str, object] = {}
     exec("from cutaway import *", namespace)
     assert set(cutaway.__all__) <= set(namespace)

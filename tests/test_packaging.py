@@ -45,9 +45,8 @@ def test_the_source_distribution_has_what_the_tests_need(distributions: Path) ->
     with tarfile.open(built) as archive:
         names = {name.removeprefix(top) for name in archive.getnames()}
     for folder in ("src", "tests", "benchmarks", "docs"):
-        here = {
-            path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")
-        }
+        kinds = (".py", ".md", ".html", ".js", ".css", ".svg")
+        here = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.suffix in kinds}
         assert here
         assert here <= names
     # The files that tests of the repository itself read.
@@ -66,7 +65,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     info = f"cutaway-{cutaway.__version__}.dist-info/"
-    parts = ("*.py", "*.jinja")  # the code and the built-in chat templates
+    parts = ("*.py", "*.jinja", "page/static/*")  # the code, the built-in chat templates, the server's pages
     sources = {path.relative_to(ROOT / "src").as_posix() for part in parts for path in (ROOT / "src").rglob(part)}
     assert {name for name in names if not name.startswith(info)} == sources | {"cutaway/py.typed"}
     assert {f"{info}METADATA", f"{info}entry_points.txt", f"{info}licenses/LICENSE"} <= names
@@ -93,6 +92,8 @@ def test_what_the_package_imports_is_declared(wheel: Path) -> None:
     foreign = imported - set(sys.stdlib_module_names) - {"cutaway"}
     assert {name.replace("_", "-") for name in foreign} - declared == {
         "llvmlite",  # comes with numba, which pins the one that fits
+        "starlette",  # comes with fastapi, which is made of it
+        "h11",  # comes with uvicorn, whose connections speak it
         "llama-cpp",  # a peer that bench measures, where it is
     }
 

@@ -138,7 +138,7 @@ def test_stopping(page: Page, server: RunningServer, llm: LLM, how: str) -> None
         steps = gate.steps
     slots = server.get("/slots").json
     assert (slots["sequences"], slots["blocks"]["held"]) == ([], 0)
-    assert steps < 100
+    assert steps < 490, "it went on to its end"
     if how == "new chat":
         expect(page.locator("article")).to_have_count(0)
     else:
@@ -475,8 +475,8 @@ def test_the_map(browser: Browser, keyed: RunningServer, llm: LLM) -> None:
         assert squares.nth(max(drawn)).get_attribute("title") == f"block {max(drawn)}: sequence 1"
         assert "of another key, cached or free" in str(squares.last.get_attribute("title"))
         assert "rivers" not in plan.content()
+        page.click("#stop")  # while it answers
         gate.open()
-        page.click("#stop")
         other.close()
         plan.click("#pause")
         expect(plan.locator("#sequences")).to_contain_text("None of yours")

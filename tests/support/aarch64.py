@@ -137,6 +137,15 @@ def words() -> dict[str, Callable[..., None]]:
     def store_scalar_sized(x: int, out: int) -> None:
         simd.store_scalar_sized(out, simd.load_scalar(x), 2)
 
+    def load_sized_byte(x: int, out: int) -> None:
+        simd.store(out, simd.load_sized(x, 1))
+
+    def store_sized_byte(x: int, out: int) -> None:
+        simd.store_sized(out, simd.load(x), 1)
+
+    def store_scalar_byte(x: int, out: int) -> None:
+        simd.store_scalar_sized(out, simd.load_scalar(x), 1)
+
     def load_bfloat(x: int, out: int) -> None:
         simd.store(out, simd.load_bfloat(x))
 
@@ -168,6 +177,7 @@ def words() -> dict[str, Callable[..., None]]:
         simd.store(out, simd.add(simd.mul(simd.load(x), simd.load(y)), simd.load(z)))
 
     alone: list[Callable[..., None]] = [look_up_bytes, load_half, load_half_scalar, store_sized, store_scalar_sized]
+    alone += [load_sized_byte, store_sized_byte, store_scalar_byte]
     alone += [load_bfloat, load_int8, store_int8, keep_lanes, lanes_at_most, mul_then_add]
     alone += [pause, cycles, atomic_add, set_float_environment]
     return found | {function.__name__: function for function in alone}

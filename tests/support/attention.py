@@ -5,7 +5,7 @@ In: sizes, and for each sequence how long it is and how many of its last tokens 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from cutaway.ops.cpu import attention, kv_write
 from cutaway.ops.cpu.arrays import AttentionScratch, Batch
 from cutaway.ops.cpu.attention import MOST_SHARED, PARTIAL_EXTRA, RUN_LENGTH, TILE, padded_rows
 from support.configs import plain_config
+from support.pools import spoil, stored
 from support.teams import run
 
 
@@ -101,7 +102,7 @@ def make_case(
     order = rng.permutation(sum(needed) + 2)
     tables = [order[sum(needed[:i]) : sum(needed[: i + 1])].tolist() for i in range(len(lengths))]
     pool = allocate_kv_pool(config_of(sizes), len(order), sizes.page_length, sizes.data_type)
-    pool.keys[:], pool.values[:] = np.nan, np.nan
+    spoil(pool, np.nan)
     heads = (sizes.num_heads, sizes.num_kv_heads, sizes.head_dim)
     starts = [length - count for length, count in zip(lengths, new, strict=True)]
     for sequence, start in enumerate(starts):
@@ -124,12 +125,6 @@ def attend(case: AttentionCase, threads: int = 1) -> npt.NDArray[np.float32]:
     run(attention, case.qkv, case.batch, case.pool.record, 1, *heads, *sizes.rule, scratch, out[:T], threads=threads)
     assert np.isnan(out[T]).all(), "wrote a row too many"
     return out[:T]
-
-
-def stored(x: npt.NDArray[np.float32], data_type: str) -> npt.NDArray[np.float64]:
-    """Keys or values as the cache keeps them."""
-    kept: npt.NDArray[Any] = x.astype(np.float16) if data_type == "f16" else x
-    return kept.astype(np.float64)
 
 
 def exact_attention(case: AttentionCase) -> npt.NDArray[np.float64]:

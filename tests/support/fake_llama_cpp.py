@@ -51,6 +51,11 @@ def llama_get_memory(context):
 def llama_memory_clear(context, data):
     context.sequences.clear()
 
+def llama_memory_seq_rm(context, sequence, begin, end):
+    assert end == -1
+    del context.sequences.setdefault(sequence, [])[begin:]
+    return True
+
 def llama_batch_init(n_tokens, embd, n_seq_max):
     def row():
         return [None] * n_tokens

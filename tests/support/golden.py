@@ -44,7 +44,7 @@ def digest(logits: Logits) -> str:
 
 
 def golden_runs(smollm2: Path) -> dict[str, str]:
-    """The digest of each run: every block format and family, both types of the cache, a tied and an untied head."""
+    """The digest of each run: every block format and family, every type of the cache, a tied and an untied head."""
     digests = {}
     with tempfile.TemporaryDirectory() as folder:
         tiny = write_tiny_llama(
@@ -66,7 +66,7 @@ def golden_runs(smollm2: Path) -> dict[str, str]:
         for name, path in runs:
             with open_gguf(path) as gguf:
                 loaded = load_model(gguf, threads=1)
-            for data_type in ("f16", "f32"):
+            for data_type in ("f16", "f32", "int8"):
                 logits = run_schedule(loaded, SEQUENCES, STEPS, pages=Pages(data_type=data_type))
                 digests[f"{name}, {data_type} cache"] = digest(logits)
         for name in CASES:

@@ -134,9 +134,9 @@ class RunningServer:
     def connection(self, path: str, body: Any) -> Iterator[socket.socket]:
         """A connection on which a request was sent, and nothing read."""
         content = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}"
         with socket.create_connection(("127.0.0.1", self.port), SECONDS) as connected:
-            connected.sendall(head.encode() + b"\r\n\r\n" + content)
+            connected.sendall(head.encode() + b"\r\nContent-Type: application/json\r\n\r\n" + content)
             yield connected
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cutaway.model.config import ModelConfig
 from cutaway.model.loader import LoadedModel
 from cutaway.model.records import Model
-from support.rig import Logits, Part, log_softmax, run_reference, run_schedule
+from support.rig import Logits, Pages, Part, log_softmax, run_reference, run_schedule
 
 MOST_DIFFERENCE = 2e-3
 """Of a logprob to transformers', in nats. transformers computes in float32, which alone makes some 1e-4."""
@@ -33,10 +33,14 @@ def reference_logprobs(config: ModelConfig, record: Model, prompts: Prompts) -> 
     return {name: _rows(logits, number, len(ids)) for number, (name, ids) in enumerate(prompts.items())}
 
 
-def closed_logprobs(loaded: LoadedModel, prompts: Prompts) -> Logprobs:
+def closed_logprobs(loaded: LoadedModel, prompts: Prompts, kv_dtype: str = "f16") -> Logprobs:
     """By the compiled forward; each prompt in a step of its own."""
     return {
-        name: _rows(run_schedule(loaded, [ids], [[Part(0, 0, len(ids))]], threads=2), 0, len(ids))
+        name: _rows(
+            run_schedule(loaded, [ids], [[Part(0, 0, len(ids))]], threads=2, pages=Pages(data_type=kv_dtype)),
+            0,
+            len(ids),
+        )
         for name, ids in prompts.items()
     }
 
@@ -65,7 +69,11 @@ def misranked(ours: Logprobs, oracle: Any, prompts: Prompts) -> dict[str, int]:
     return wrong
 
 
+def divergences(exact: Logprobs, ours: Logprobs) -> npt.NDArray[np.float64]:
+    """KL(exact ‖ ours) at each position of all prompts, in nats."""
+    return np.concatenate([(np.exp(exact[name]) * (exact[name] - ours[name])).sum(axis=1) for name in exact])
+
+
 def mean_divergence(exact: Logprobs, ours: Logprobs) -> float:
     """KL(exact ‖ ours), the mean over all positions of all prompts, in nats."""
-    each = [(np.exp(exact[name]) * (exact[name] - ours[name])).sum(axis=1) for name in exact]
-    return float(np.concatenate(each).mean())
+    return float(divergences(exact, ours).mean())

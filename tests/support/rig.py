@@ -17,6 +17,7 @@ from cutaway.model.loader import LoadedModel
 from cutaway.model.records import Model, Workspace
 from cutaway.model.shapes import Limits, dimensions
 from cutaway.ops import reference
+from support.pools import spoil
 from support.teams import team_of
 
 Forward = Callable[..., None]
@@ -76,7 +77,7 @@ def run_schedule(
     """The logits of every token of every step. Each step takes its parts in the order given."""
     tables, num_pages = block_tables([len(tokens) for tokens in sequences], pages)
     pool = allocate_kv_pool(loaded.config, num_pages, pages.length, pages.data_type)
-    pool.keys[:], pool.values[:] = pages.fill, pages.fill
+    spoil(pool, pages.fill)
     limits = limits_for(sequences, steps, threads)
     work = allocate_workspace(dimensions(loaded.config, limits))
     logits: Logits = {}

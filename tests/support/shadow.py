@@ -19,6 +19,7 @@ from cutaway.ops import cpu, reference
 from cutaway.ops.cpu.arrays import Activation, Batch
 from cutaway.ops.cpu.kv_tiles import SUBTILE, KVCache
 from support.activations import by_row
+from support.pools import stored
 from support.rig import Pages, Part, run_schedule
 
 BOUNDS = {
@@ -38,7 +39,7 @@ BOUNDS = {
     "take_rows": 0.0,
 }
 """Greatest |error| / greatest |exact value| of a call. Attention's holds for keys and values as the cache keeps them:
-exact for f32; with f16 the shadow reads the rounded ones, and the bound is the same.
+exact for f32; with f16 and int8 the shadow reads the rounded ones, and the bound is the same.
 """
 
 OUTPUT = {"embed": 3, "add_positions": 2, "rope_angles": 3, "norm": 2, "head_norm": 0, "matmul": 3, "rope": 0}
@@ -61,7 +62,8 @@ def relative(got: npt.NDArray[Any], exact: npt.NDArray[np.float64]) -> float:
 class Shadow:
     """A table of operations that run compiled and, on copies of the same inputs, by definition."""
 
-    def __init__(self, loaded: LoadedModel, exact: Model) -> None:
+    def __init__(self, loaded: LoadedModel, exact: Model, data_type: str) -> None:
+        self.data_type = data_type
         self.errors: Errors = collections.defaultdict(list)
         self.pool: KVPool | None = None
         ours, theirs = loaded.record, exact
@@ -123,12 +125,15 @@ class Shadow:
     def _cache(self) -> reference.ReferenceKV:
         """The pool as slots: [L, S · 16, Hkv, Dh]."""
         assert self.pool is not None
-        keys, values = self.pool.keys, self.pool.values
-        L, S, Hkv, Dh, _ = keys.shape
+        pool = self.pool
+        L, S, Hkv, Dh, _ = pool.keys.shape
+        keys, values = pool.keys.astype(np.float64), pool.values.astype(np.float64)
+        if self.data_type == "int8":
+            keys, values = keys * pool.key_scales[..., None, :], values * pool.value_scales[..., None]
         return reference.ReferenceKV(
-            keys.transpose(0, 1, 4, 2, 3).reshape(L, S * SUBTILE, Hkv, Dh).astype(np.float64),
-            values.transpose(0, 1, 3, 2, 4).reshape(L, S * SUBTILE, Hkv, Dh).astype(np.float64),
-            self.pool.page_length,
+            keys.transpose(0, 1, 4, 2, 3).reshape(L, S * SUBTILE, Hkv, Dh),
+            values.transpose(0, 1, 3, 2, 4).reshape(L, S * SUBTILE, Hkv, Dh),
+            pool.page_length,
         )
 
     def _check_quantized(self, x: Any, activation: Activation) -> None:
@@ -143,7 +148,7 @@ class Shadow:
     def _check_written(self, qkv: Any, batch: Batch, kv: KVCache, layer: int, H: int, Hkv: int, Dh: int) -> None:
         assert self.pool is not None
         cache = self._cache()
-        heads = qkv.reshape(len(qkv), H + 2 * Hkv, Dh)[:, H:].astype(self.pool.keys.dtype).astype(np.float64)
+        heads = stored(qkv.reshape(len(qkv), H + 2 * Hkv, Dh)[:, H:], self.data_type)
         slots = [reference.slots_of(batch, cache, s, p) for s, p in zip(batch.sequences, batch.positions, strict=True)]
         wrong = (cache.keys[layer, slots] != heads[:, :Hkv]).sum() + (
             cache.values[layer, slots] != heads[:, Hkv:]
@@ -153,7 +158,7 @@ class Shadow:
 
 def shadow_run(loaded: LoadedModel, exact: Model, data_type: str) -> Errors:
     """Each operation's errors, a number for each call."""
-    shadow = Shadow(loaded, exact)
+    shadow = Shadow(loaded, exact, data_type)
 
     def remember(pool: KVPool, work: Any) -> None:
         shadow.pool = pool

@@ -13,7 +13,7 @@ from cutaway.memory.block_manager import BlockManager
 from cutaway.scheduler.continuous import ContinuousPolicy
 from cutaway.scheduler.limits import SchedulerLimits
 from cutaway.scheduler.policy import Policy
-from cutaway.scheduler.request import Request
+from cutaway.scheduler.request import Hidden, Request
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.scheduler.sequence import State
 from cutaway.scheduler.static import StaticPolicy
@@ -103,7 +103,7 @@ def world_of(seed: int, policy: str | None = None) -> World:
         ),
         longest_prompt=longest_prompt,
         longest_answer=longest_answer,
-        choices=rng.choice((1, 1, rows)),
+        choices=rng.choice((1, 1, rows, 2 * rows + 1)),
         arrivals=rng.choice((0.1, 0.5, 0.9)),
         aborts=rng.choice((0.0, 0.0, 0.02, 0.2)),
         failures=rng.choice((0.0, 0.0, 0.05)),
@@ -115,10 +115,16 @@ def world_of(seed: int, policy: str | None = None) -> World:
 
 
 class Simulation:
-    """Runs a world and checks, after each step, all that must hold. ``events`` counts what came to pass."""
+    """Runs a world and checks all that must hold. ``events`` counts what came to pass.
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    After each step: the budget, the free and the held blocks together, the owner of each block that is written to, the
+    content of each that is read, how long the oldest request waits. Before, amid or behind every ``check_every``-th
+    step, and at the end: the scheduler's own check of every block and every sequence.
+    """
+
+    def __init__(self, world: World, check_every: int = 1) -> None:
+        self.world, self.check_every = world, check_every
+        self.checks = 0
         self.rng = random.Random(f"events {world.seed}")
         self.blocks = BlockManager(world.num_blocks, world.block_length, prefix_cache=world.prefix_cache)
         policy = make_policy(world.policy)
@@ -130,7 +136,7 @@ class Simulation:
         self.submitted_at: dict[str, int] = {}
         self.answers: dict[tuple[str, int], list[int]] = {}
         self.done: set[tuple[str, int]] = set()
-        self.scored: dict[str, set[int]] = {}  # positions whose logits came out
+        self.scored: dict[str, set[int]] = {}  # positions whose logits, or hidden states, came out
         self.prefixes = [[self.rng.randrange(VOCAB) for _ in range(world.longest_prompt)] for _ in range(3)]
         self.events: dict[str, int] = {}
 
@@ -143,6 +149,7 @@ class Simulation:
                     break
                 arrived += 1
             self._step()
+        self.scheduler.check()
         assert self.blocks.num_free == self.world.num_blocks, "blocks are lost"
         assert self.scheduler.num_waiting == self.scheduler.num_running == 0
         assert not self.live
@@ -156,16 +163,19 @@ class Simulation:
         length = rng.randint(1, world.longest_prompt)
         shared = rng.randint(0, length)
         ids = rng.choice(self.prefixes)[:shared] + [rng.randrange(VOCAB) for _ in range(length - shared)]
+        scored = rng.random() < world.scores
+        hidden: Hidden | None = rng.choice(("last", "all")) if not scored and rng.random() < world.scores else None
         request = Request(
             id=name,
             ids=tuple(ids),
-            max_new_tokens=rng.randint(1, world.longest_answer),
-            num_choices=rng.randint(1, world.choices),
+            max_new_tokens=1 if hidden else rng.randint(1, world.longest_answer),
+            num_choices=1 if hidden else rng.randint(1, world.choices),
             priority=rng.randrange(world.limits.num_priorities),
             arrival=self.now,
             deadline=self.now + rng.uniform(0.1, 20) if rng.random() < world.deadlines else None,
             salt=rng.choice((b"", b"", b"a")),
-            scores_prompt=rng.random() < world.scores,
+            scores_prompt=scored,
+            hidden=hidden,
         )
         waiting = self.scheduler.num_waiting
         try:
@@ -210,19 +220,19 @@ class Simulation:
     def _step(self) -> None:
         self._maybe_abort("before a step")
         self.now += self.rng.choice((0.01, 0.1, 1.0))
-        before = {each.name for each in self.scheduler.log.read() if each.action == "preempted"}
-        step = self.scheduler.schedule(self.now)
-        after = [each for each in self.scheduler.log.read() if each.action == "preempted" and each.step == step.number]
-        self._count("preempted", len(after))
-        self._count("preempted again", sum(each.name in before for each in after))
-        for name in step.expired:
+        while (name := self.scheduler.overdue(self.now)) is not None:
             deadline = self.live[name].deadline
             assert deadline is not None
             assert deadline <= self.now
             self._count("expired")
+            self.scheduler.abort(name)
             self._forget(name)
+        before = self.scheduler.num_preemptions
+        step = self.scheduler.schedule(self.now)
+        if self.scheduler.num_preemptions > before:
+            self._count_preempted(step.number)
         assert all(each.deadline is None or each.deadline > self.now for each in self.live.values())
-        self.scheduler.check()
+        self._check()
         self._check_budget(step)
         if step.num_tokens == 0:
             assert not self.scheduler.has_work, "there are requests, and nobody advances"
@@ -235,7 +245,7 @@ class Simulation:
         running = [piece.sequence.state is State.RUNNING for piece in step.pieces]
         ended = self.scheduler.complete(step, sampled)
         self.steps += 1
-        self.scheduler.check()
+        self._check()
         for piece, tokens, alive in zip(step.pieces, sampled, running, strict=True):
             if alive:
                 for choice, token in zip(piece.choices, tokens, strict=True):
@@ -243,7 +253,33 @@ class Simulation:
         for name, choice, reason in ended:
             self._end(name, choice, reason)
         self._maybe_abort("after a step")
-        self.scheduler.check()
+        self._check()
+
+    def _count_preempted(self, step: int) -> None:
+        names = [each.name for each in self.scheduler.log.read() if each.action == "preempted" and each.step <= step]
+        now = [each.name for each in self.scheduler.log.read() if each.action == "preempted" and each.step == step]
+        self._count("preempted", len(now))
+        self._count("preempted again", sum(names.count(name) > 1 for name in now))
+
+    def _check(self) -> None:
+        """No block is lost, nobody waits for ever; and from time to time, all that the scheduler knows is looked at."""
+        pool = self.blocks.pool
+        assert pool.references.count(0) == pool.num_free, "the blocks that nobody holds are not those that are free"
+        for name in self.live:  # the oldest
+            assert self.steps - self.submitted_at[name] <= self._bound(self.world.limits.num_priorities - 1), (
+                f"{name} never ends"
+            )
+            break
+        # Three calls a step: where 3 doesn't divide ``check_every``, each of the three phases has its turn.
+        self.checks += 1
+        if self.checks % self.check_every == 0:
+            self.scheduler.check()
+
+    def _bound(self, priority: int) -> int:
+        """Steps within which a request of this priority has ended."""
+        longest = self.world.longest_prompt + self.world.longest_answer
+        bound = self.world.limits.longest_wait(longest, priority, self.world.choices)
+        return bound if self.world.keeps_kv else bound * longest  # where each token takes up to so many steps
 
     def _check_budget(self, step: Step) -> None:
         limits = self.world.limits
@@ -263,6 +299,11 @@ class Simulation:
             assert 1 <= piece.num_tokens <= len(sequence.ids) - piece.start
             assert bool(piece.choices) == (piece.start + piece.num_tokens == len(sequence.ids))
             assert self.world.block_length * len(sequence.blocks.blocks) >= piece.start + piece.num_tokens
+            first, last = (
+                place // self.world.block_length for place in (piece.start, piece.start + piece.num_tokens - 1)
+            )
+            for block in sequence.blocks.blocks[first : last + 1]:
+                assert self.blocks.pool.references[block] == 1, f"{sequence.name} writes to what another holds, too"
         self._count("pads", step.num_pads)
         self._count("copies", len(step.copies))
         self._count(
@@ -280,7 +321,7 @@ class Simulation:
                 number, offset = divmod(position, self.world.block_length)
                 self.memory[piece.sequence.blocks.blocks[number]][offset] = None
         self.scheduler.cancel(step)
-        self.scheduler.check()
+        self._check()
 
     def _compute(self, step: Step) -> list[list[Sampled]]:
         """The stand-in for the engine. Pieces of sequences that were aborted meanwhile have no table any more."""
@@ -306,7 +347,8 @@ class Simulation:
                 read = [self.memory[blocks[position // length]][position % length] for position in range(end)]
                 assert read == values[:end], f"{piece.sequence.name} reads what is not its own"
             if piece.sequence.request.id in self.scored:
-                self.scored[piece.sequence.request.id] |= set(range(end - piece.num_outputs, end))
+                rows = piece.num_outputs if piece.sequence.request.hidden is None else piece.num_tokens
+                self.scored[piece.sequence.request.id] |= set(range(end - rows, end))
             tokens = [sample(values[end - 1], choice) for choice in piece.choices]
             sampled.append([Sampled(token, self.world.ends and token == END) for token in tokens])
         return sampled
@@ -322,10 +364,11 @@ class Simulation:
         if request.scores_prompt:
             assert self.scored[name] >= set(range(len(request.ids))), "a token of the prompt was not scored"
             self._count("scored")
-        longest = self.world.longest_prompt + self.world.longest_answer
-        bound = self.world.limits.longest_wait(longest, request.priority)
-        if self.world.keeps_kv:  # else a token may take several steps
-            assert self.steps - self.submitted_at[name] <= bound, f"{name} waited longer than the bound"
+        if request.hidden is not None:
+            wanted = set(range(len(request.ids))) if request.hidden == "all" else {len(request.ids) - 1}
+            assert self.scored[name] >= wanted, "a token of the prompt has no hidden state"
+            self._count(f"hidden {request.hidden}")
+        assert self.steps - self.submitted_at[name] <= self._bound(request.priority), f"{name} waited too long"
         if all((name, each) in self.done for each in range(request.num_choices)):
             self._count("ended")
             self._forget(name)
