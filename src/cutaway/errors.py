@@ -4,6 +4,20 @@ Every message states the value that was refused, the limit it broke and the reme
 message alone, without a traceback, and ends with the class's ``exit_code``.
 """
 
+from typing import Final
+
+MOST_SHOWN: Final = 500
+"""Characters of a refused value that a message repeats."""
+
+
+def shown(value: object) -> str:
+    """``repr``, cut where it is long."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more than 4,300 digits, lists in lists without end, a class that can't
+        return f"a {type(value).__name__} that can't be shown"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
 
 class CutawayError(Exception):
     """Base of all errors that a user's input, files or machine can cause."""

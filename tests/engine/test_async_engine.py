@@ -391,3 +391,22 @@ def test_closing(small: LLM) -> None:
 
     found = run(main)
     assert [str(error) for error in found] == ["this LLM is closed. Load the model again."] * 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"salt": value} for value in (None, "a", 5, bytearray(b"a"), memoryview(b"a"))]
+    + [{"shown_ids": value} for value in (None, 5, "a", [0], {0})],
+    ids=lambda wrong: " ".join(f"{name} {type(value).__name__}" for name, value in wrong.items()),
+)
+def test_what_would_fail_amid_a_step_is_refused_and_neighbours_go_on(llm: LLM, wrong: dict[str, Any]) -> None:
+    async def main() -> str | None:
+        engine = AsyncEngine(llm)
+        neighbour = await engine.submit(TEXT, PARAMS)
+        with pytest.raises(InvalidRequestError, match=f"{next(iter(wrong))} is .*; it must be") as caught:
+            await engine.submit("One, two,", PARAMS, **wrong)
+        assert caught.value.field == next(iter(wrong))
+        return (await neighbour.run()).outputs[0].finish_reason
+
+    assert run(main) == "length"
+    assert running(llm) == 0

@@ -470,6 +470,21 @@ def test_a_failure_that_reaches_everybody() -> None:
     assert answers[0].choices()[0].token_ids  # what came before is kept
 
 
+def test_a_failure_is_no_end_to_whom_is_handed_all_at_the_end() -> None:
+    """Who takes the first arrival for the whole answer must not take a part for it."""
+    rig = Rig(PrefixRunner(), max_sequences=2)
+    answers = [Answer(asked([number + 1], 1, (), 100, n=2, max_tokens=9), f"whole {number}") for number in range(4)]
+    for answer in answers:
+        answer.generation.whole = True
+        rig.core.submit(answer.generation)
+    for _ in range(3):
+        rig.core.step()
+    assert answers[0].generation.begun is not None
+    rig.core.fail(CutawayError("the end"))
+    assert [[str(each) for each in answer.arrivals] for answer in answers] == [["the end"]] * 4
+    rig.run()
+
+
 def test_an_accounting_error_lets_nobody_in() -> None:
     rig = Rig(PrefixRunner())
     rig.blocks.pool.allocate()

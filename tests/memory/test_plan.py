@@ -38,6 +38,14 @@ def test_a_context_that_does_not_fit_is_refused_with_the_numbers(limit: int, rem
         PLAN.within(limit, context=50, sequences=3)
 
 
+def test_pages_that_no_sequence_has_are_left_out() -> None:
+    assert PLAN.within(1600 + 6 * 48, context=50, sequences=3, spare=2).pages == 4
+    assert PLAN.within(10**6, context=50, sequences=3, spare=2).pages == 12
+    for limit in (1, 1600, 1600 + 6 * 48 - 1):  # the limit as it was given, and all that is needed
+        with pytest.raises(CapacityError, match=rf"limit is {limit:,} bytes; .* with a page for pads take 1,888\. "):
+            PLAN.within(limit, context=50, sequences=3, spare=2)
+
+
 @pytest.mark.parametrize(
     ("given", "size"),
     [
@@ -59,7 +67,26 @@ def test_sizes(given: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "G", "2 G iB", "-1", "1e9", "2GiBs", "0", 0, -5, True, 1.5, None, "0.1", "2i", "٢"]
+    "given",
+    [
+        "",
+        "G",
+        "2 G iB",
+        "-1",
+        "1e9",
+        "2GiBs",
+        "0",
+        0,
+        -5,
+        True,
+        1.5,
+        None,
+        "0.1",
+        "2i",
+        "٢",
+        "9" * 400,
+        "1" * 308 + "GiB",
+    ],
 )
 def test_what_is_no_size(given: Any) -> None:
     with pytest.raises(
@@ -67,3 +94,8 @@ def test_what_is_no_size(given: Any) -> None:
     ) as caught:
         parse_bytes(given, "memory")
     assert caught.value.field == "memory"
+
+
+def test_an_integer_that_python_does_not_write() -> None:
+    with pytest.raises(InvalidRequestError, match="memory is a int that can't be shown; it must be 1 byte"):
+        parse_bytes(-(10**5000), "memory")

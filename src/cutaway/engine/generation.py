@@ -138,8 +138,12 @@ class Generation:
         self.flush()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, after what came before."""
+        """End it with an error, after what came before. Who takes all events at the end gets the error alone: whatever
+        else came first would be taken for the end.
+        """
         if not self.ended:
             self.ended = self.failed = True
+            if self.whole:
+                self._events.clear()
             self.flush()
             self._hand_over(error)

@@ -122,7 +122,7 @@ class LLM:
             CutawayError: one of its subclasses, for everything that can be wrong with these.
         """
         refuse_foreign("LLM", foreign, LOAD, OPTIONS)
-        _check_threads(threads)
+        threads = _check_threads(threads)
         kv_format(kv_dtype)
         options: dict[str, Any] = {
             "max_num_seqs": max_num_seqs,
@@ -134,7 +134,7 @@ class LLM:
             "max_waiting": max_waiting,
             "max_waiting_tokens": max_waiting_tokens,
         }
-        check_options(options)
+        options = check_options(options)
         limit = None if memory is None else parse_bytes(memory, "memory")
         if limit is not None and kv_tokens is not None:
             raise InvalidRequestError(
@@ -413,13 +413,14 @@ def _warn_of_key_biases(source: ModelSource, config: ModelConfig, kv_dtype: str)
         )
 
 
-def _check_threads(threads: int | None) -> None:
+def _check_threads(threads: int | None) -> int | None:
     """Refuse a number of threads that no team can have, before anything is fetched."""
     if threads is None:
-        return
+        return None
     if not is_integer(threads):
         raise InvalidRequestError(
             f"threads is {shown(threads)}; it must be an integer. Leave it out for as many as this process may use.",
             "threads",
         )
     check_threads(threads)
+    return int(threads)

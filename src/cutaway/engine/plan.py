@@ -68,9 +68,7 @@ def settings_within(
     """
     plan = plan_memory(source, config, settings, threads, kv_dtype, resident_bytes())
     scratch = settings.num_pages - settings.num_blocks
-    pages = plan.within(
-        limit - scratch * plan.page_length * plan.position, settings.context, settings.max_num_seqs
-    ).pages
+    pages = plan.within(limit, settings.context, settings.max_num_seqs, scratch).pages
     return replace(settings, kv_tokens=pages * settings.page_length)
 
 

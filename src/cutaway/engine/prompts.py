@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from cutaway.engine.foreign_options import CHAT, refuse_foreign
-from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.errors import CapacityError, InvalidRequestError, shown
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 CHAT_OPTIONS: Final = (
@@ -60,8 +60,8 @@ def check_prompt(prompt_ids: Sequence[int], context: int, vocab_size: int, *, is
         is_integer = isinstance(token_id, int) and not isinstance(token_id, bool)
         if not is_integer or not 0 <= token_id < vocab_size:
             raise InvalidRequestError(
-                f"prompt token {index} is {token_id!r}; it must be an integer from 0 to {vocab_size - 1}. Use the ids "
-                "of this model's own tokenizer.",
+                f"prompt token {index} is {shown(token_id)}; it must be an integer from 0 to {vocab_size - 1}. Use "
+                "the ids of this model's own tokenizer.",
                 "prompt",
             )
     if len(prompt_ids) > context - is_answered:

@@ -68,6 +68,13 @@ class Requests:
             raise InvalidRequestError(
                 f"timeout is {shown(timeout)}; it must be seconds above 0. Leave it out for none.", "timeout"
             )
+        # What is no key of a dictionary would fail amid a step, which others share.
+        if not isinstance(salt, bytes):
+            raise InvalidRequestError(f"salt is {shown(salt)}; it must be bytes. Leave it out for none.", "salt")
+        if not isinstance(shown_ids, frozenset):
+            raise InvalidRequestError(
+                f"shown_ids is {shown(shown_ids)}; it must be a frozenset of ids. Leave it out for none.", "shown_ids"
+            )
         form = params.structured_outputs
         grammar = None if form is None else self.grammars.get(form)
         left = self._context - len(ids) if is_answered else 1  # what the scheduler takes for its end
@@ -88,7 +95,7 @@ class Requests:
             self._tokenizer,
             sink,
             priority=int(priority or 0),
-            deadline=None if timeout is None else time.perf_counter() + timeout,
+            deadline=None if timeout is None else time.perf_counter() + float(timeout),
             salt=salt,
             whole=whole,
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, shown
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
@@ -42,9 +42,9 @@ def choose_context(asked: int | None, config: ModelConfig) -> int:
         return min(trained, DEFAULT_CONTEXT)
     if isinstance(asked, bool) or not isinstance(asked, Integral) or not SHORTEST_CONTEXT <= asked <= trained:
         raise InvalidRequestError(
-            f"the context (max_model_len, --context) is {asked!r}; {config.name} was trained on {trained} positions, "
-            f"so it must be an integer from {SHORTEST_CONTEXT} (one for the prompt, one for the answer) to {trained}. "
-            "Leave it out for the default.",
+            f"the context (max_model_len, --context) is {shown(asked)}; {config.name} was trained on {trained} "
+            f"positions, so it must be an integer from {SHORTEST_CONTEXT} (one for the prompt, one for the answer) to "
+            f"{trained}. Leave it out for the default.",
             "max_model_len",
         )
     return int(asked)

@@ -5,7 +5,7 @@ In: what the user asks, a model's context. Out: a checked record, and from it th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from cutaway.engine.runner import DEFAULT_STEP
 from cutaway.errors import InvalidRequestError
@@ -79,8 +79,10 @@ class EngineSettings:
         return Scheduler(blocks, limits, policy, keeps_kv=self.kv.keeps)
 
 
-def check_options(options: Mapping[str, object]) -> None:
-    """Refuse values of the wrong type or outside their limits, of those that are given, before a model is looked at."""
+def check_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """The options, their integers as Python's: sums of NumPy's could overflow. Refuses values of the wrong type or
+    outside their limits, of those that are given, before a model is looked at.
+    """
     limits = {
         "max_num_seqs": MOST_SEQUENCES,
         "max_num_batched_tokens": MOST_STEP,
@@ -95,7 +97,7 @@ def check_options(options: Mapping[str, object]) -> None:
                 f"{name} is {shown(value)}; it must be an integer from 1 to {most}. Leave it out for the default.", name
             )
     batching = options.get("batching", "continuous")
-    if batching not in BATCHINGS:
+    if not isinstance(batching, str) or batching not in BATCHINGS:
         raise InvalidRequestError(
             f"batching is {shown(batching)}; it must be one of {', '.join(BATCHINGS)}. Leave it out for continuous.",
             "batching",
@@ -103,6 +105,8 @@ def check_options(options: Mapping[str, object]) -> None:
     for name in ("enable_chunked_prefill", "enable_prefix_caching"):
         if not isinstance(options.get(name), bool | None):
             raise InvalidRequestError(f"{name} is {shown(options[name])}; it must be True or False.", name)
+    plain: dict[str, Any] = dict(options)
+    return {name: int(value) if name in limits and value is not None else value for name, value in plain.items()}
 
 
 def engine_settings(

@@ -4,9 +4,10 @@ In: a text or an integer. Out: bytes.
 """
 
 import re
+from math import inf
 from typing import Final
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, shown
 
 UNITS: Final = {
     "": 1,
@@ -29,10 +30,10 @@ def parse_bytes(given: object, field: str) -> int:
     if isinstance(given, str):
         found = PATTERN.fullmatch(given)
         if found is not None and found[2].lower() in UNITS:
-            size = int(float(found[1]) * UNITS[found[2].lower()])
-            if size >= 1:
-                return size
+            size = float(found[1]) * UNITS[found[2].lower()]
+            if 1 <= size < inf:
+                return int(size)
     raise InvalidRequestError(
-        f"{field} is {given!r:.100}; it must be 1 byte at least, such as '2GiB', '500MB' or 2147483648.",
+        f"{field} is {shown(given):.100}; it must be 1 byte at least, such as '2GiB', '500MB' or 2147483648.",
         field,
     )

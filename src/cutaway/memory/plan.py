@@ -45,25 +45,26 @@ class MemoryPlan:
         """Pages that the pool can have in a process of ``limit`` bytes; 0 if none."""
         return max(limit - self.fixed, 0) // (self.page_length * self.position)
 
-    def within(self, limit: int, context: int, sequences: int) -> "MemoryPlan":
-        """The same with as many pages as the limit leaves room for, and at most what all sequences can use.
+    def within(self, limit: int, context: int, sequences: int, spare: int = 0) -> "MemoryPlan":
+        """The same with as many pages as the limit leaves room for, and at most what all sequences can use. spare:
+        pages besides, which no sequence has.
 
         Raises CapacityError where one sequence of ``context`` positions doesn't fit.
         """
         each = -(-context // self.page_length)
-        pages = self.pages_within(limit)
+        pages = self.pages_within(limit) - spare
         if pages < each:
-            needed = self.fixed + each * self.page_length * self.position
+            needed = self.fixed + (each + spare) * self.page_length * self.position
             raise CapacityError(
                 f"the memory limit is {limit:,} bytes; runtime {self.runtime:,}, weights {self.weights:,}, workspace "
-                f"{self.workspace:,} and one context of {context} positions × {self.position:,} bytes take {needed:,}. "
-                + self._remedy(limit)
+                f"{self.workspace:,} and one context of {context} positions × {self.position:,} bytes"
+                f"{' with a page for pads' * (spare > 0)} take {needed:,}. " + self._remedy(pages)
             )
         return replace(self, pages=min(pages, each * sequences))
 
-    def _remedy(self, limit: int) -> str:
-        tokens = self.pages_within(limit) * self.page_length
-        if tokens == 0:
+    def _remedy(self, pages: int) -> str:
+        tokens = pages * self.page_length
+        if tokens <= 0:
             return "Give it more memory, or use a smaller model or a smaller step."
         return f"Lower the context to {tokens} or less, or give it more memory."
 

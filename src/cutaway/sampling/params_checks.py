@@ -11,24 +11,14 @@ from numbers import Integral, Real
 from typing import Any, Final, Protocol
 
 from cutaway.errors import InvalidRequestError
+from cutaway.errors import shown as shown
 
-MOST_SHOWN: Final = 500
-"""Characters of a refused value that a message repeats."""
 LARGEST_ID: Final = 2**31 - 1
 """Of any vocabulary: ids are int32."""
 MOST_IDS: Final = 2**20
 """In a list: more than any vocabulary has. A ``range`` is a list, too, and may have more than there is memory for."""
 MOST_DIGITS: Final = 1000
 """Of an integer that has no other limit; what is in effect is echoed, and Python writes no more than 4,300."""
-
-
-def shown(value: object) -> str:
-    """``repr``, cut where it is long."""
-    try:
-        text = repr(value)
-    except Exception:  # an integer of more than 4,300 digits, lists in lists without end, a class that can't
-        return f"a {type(value).__name__} that can't be shown"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def is_integer(value: object) -> bool:

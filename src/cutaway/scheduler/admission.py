@@ -5,7 +5,7 @@ In: a request, the limits, the size of the pool, the queue. Out: nothing, or an 
 
 from math import isfinite
 
-from cutaway.errors import CapacityError, InvalidRequestError, QueueFullError
+from cutaway.errors import CapacityError, InvalidRequestError, QueueFullError, shown
 from cutaway.memory.block_manager import BlockManager
 from cutaway.scheduler.limits import SchedulerLimits
 from cutaway.scheduler.request import Request
@@ -24,7 +24,9 @@ def check_request(request: Request, limits: SchedulerLimits, now: float) -> None
     for name, (value, unit, least, most) in rules.items():
         if value < least or (most is not None and value > most):
             upto = "at least" if most is None else f"to {most}"
-            raise InvalidRequestError(f"{name} is {value} {unit}".rstrip() + f"; it must be {least} {upto}.", name)
+            raise InvalidRequestError(
+                f"{name} is {shown(value)} {unit}".rstrip() + f"; it must be {least} {upto}.", name
+            )
     if request.deadline is not None and not (isfinite(request.deadline) and request.deadline > now):
         raise InvalidRequestError(
             f"the deadline is {request.deadline}, and the clock is at {now}; it must lie ahead. Leave it out for none.",

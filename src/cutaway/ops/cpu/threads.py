@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, shown
 from cutaway.ops.cpu.team import Team, shared_block
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import set_float_environment as _set
@@ -47,7 +47,7 @@ def check_threads(size: int) -> None:
     """Raises InvalidRequestError for a team's size outside 1 … MOST_THREADS."""
     if not 1 <= size <= MOST_THREADS:
         raise InvalidRequestError(
-            f"threads is {size}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
+            f"threads is {shown(size)}; it must be 1 to {MOST_THREADS}. Use the number of cores.", "threads"
         )
 
 
