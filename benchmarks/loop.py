@@ -1,6 +1,7 @@
 """What the engine's loop costs beside the compiled code: microseconds of a step, and their share of it.
 
-    python benchmarks/loop.py [MODEL] [--tokens 256] [--rounds 5] [--batch 1] [--threads 1] [--temperature 0.8]
+    python benchmarks/loop.py [MODEL] [--tokens 256] [--rounds 5] [--batch 1] [--threads 1]
+        [--temperature 0.8] [--top-p 1]
 
 In: a model. Out: the processor time that the engine's thread takes for a step of decoding behind 128 tokens, and
 for its parts. A step lasts from one entry into the compiled forward to the next. ``forward`` is the time within it;
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM, SamplingParams
+from cutaway.engine import core as core_module
 from cutaway.engine import runner as runner_module
 from cutaway.engine.choice import Choice
 from cutaway.engine.core import EngineCore
@@ -67,15 +69,16 @@ class Stopwatches:
         return timed
 
 
-def patch(watch: Stopwatches, core: EngineCore) -> None:
-    """Put stopwatches around the parts of the loop."""
+def patch(watch: Stopwatches, core: EngineCore, rows: int, threads: int) -> None:
+    """Put stopwatches around the parts of the loop. Where rows are shared out, the sampler's time is this thread's."""
     places: list[tuple[str, Any, str]] = [
         ("schedule", core.scheduler, "schedule"),
         ("make the batch", core._batches, "batch_of"),
         ("check the batch", core.runner, "_check"),
         ("hand to the team", core.runner, "step"),
-        ("sampler", rows_module, "choose_compiled"),
-        ("sample", core, "_sample"),
+        ("sampler", rows_module, "call_shared" if rows > 1 and threads > 1 else "choose_compiled"),
+        ("sample", core_module, "find_results"),
+        ("give tokens", core_module, "take_result"),
         ("text and events", Choice, "_text"),
         ("complete", core.scheduler, "complete"),
         ("count", core.totals, "count"),
@@ -99,7 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     llm = LLM(options.model, threads=options.threads, max_model_len=1024, kv_tokens=1024 * options.batch)
     watch = Stopwatches()
-    patch(watch, llm.engine().call(lambda core: core).result())
+    patch(watch, llm.engine().call(lambda core: core).result(), options.batch, options.threads)
     params = SamplingParams(
         temperature=options.temperature, top_p=options.top_p, seed=1, max_tokens=options.tokens, ignore_eos=True
     )

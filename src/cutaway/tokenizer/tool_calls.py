@@ -6,7 +6,9 @@ object stays the text that it is.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+
+from cutaway.tokenizer.strict_json import finite, no_constant, once
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -77,7 +79,7 @@ def _as_mapping(arguments: Any) -> Any:
     if not arguments.strip():
         return {}
     try:
-        value = json.loads(arguments, object_pairs_hook=_without_doubles, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(arguments, object_pairs_hook=once, parse_constant=no_constant, parse_float=finite)
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
@@ -90,22 +92,3 @@ def _as_text(arguments: Any) -> Any:
         return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # mark_messages says what is wrong with it
         return arguments
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. One with a key twice would lose a value, so that the text stays as it is."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key is there twice")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if abs(value) == float("inf"):
-        raise ValueError(f"{number} is too large")
-    return value

@@ -13,6 +13,7 @@ from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.tools import ToolUse
 from cutaway.tokenizer.answers.formats import AnswerFormat
 from cutaway.tokenizer.answers.parser import AnswerParser
+from cutaway.tokenizer.built_in_templates import MissingTemplateError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 TAIL: Final = 16  # ids at the end of a prompt that are looked at: a marker is a few tokens at most
@@ -58,7 +59,11 @@ def chat_prompt(
         InvalidRequestError: as ``encode_chat``; or the model's template has no place for tools or calls, or its calls
             are of a format that is not known here.
     """
-    tokenizer.require_chat_template()
+    try:
+        tokenizer.require_chat_template()
+    except MissingTemplateError as error:
+        advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
+        raise InvalidRequestError(advice, "messages") from None
     form = tokenizer.answer_format
     _check_tools(form, use)
     ids = tokenizer.encode_chat(

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
 
-from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
+from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.begin import begin_answer
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.anthropic.messages import read_conversation
@@ -22,7 +22,6 @@ from cutaway.server.openai.messages import continues
 from cutaway.server.openai.prompts import check_room
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
-from cutaway.tokenizer.built_in_templates import MissingTemplateError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter(tags=["anthropic"], route_class=Route, responses=described(AnthropicErrorReply))
@@ -91,10 +90,5 @@ def read_prompt(tokenizer: Tokenizer, body: PromptFields, context: int | None) -
             chat_template_kwargs=variables or None,
             most_ids=context,
         )
-    except CapacityError:
-        raise
-    except MissingTemplateError as error:
-        advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
-        raise ApiError(400, advice, "messages", "invalid_value") from None
-    except CutawayError as error:
+    except InvalidRequestError as error:
         raise renamed(error, conversation.names()) from None

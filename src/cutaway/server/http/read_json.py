@@ -1,13 +1,13 @@
 """JSON as it comes in: strict and bounded.
 
 In: the bytes of a body. Out: Python values, or an ApiError that says what is wrong and where.
-Source: RFC 8259. Python's reader takes more (NaN, a key twice, any depth), and leaves numbers infinite.
 """
 
 import json
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from cutaway.server.http.errors import ApiError
+from cutaway.tokenizer.strict_json import finite, no_constant, once
 
 MOST_DEPTH: Final = 64
 """Of lists and objects within each other."""
@@ -17,7 +17,7 @@ def parse_json(body: bytes) -> Any:
     """The value of a body; ApiError 400 for what is no JSON, or nested too deeply."""
     try:
         value = json.loads(
-            body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once
+            body.decode("utf-8"), parse_constant=no_constant, parse_float=finite, object_pairs_hook=_object
         )
     except UnicodeDecodeError as error:
         raise ApiError(
@@ -53,24 +53,8 @@ def _deeper(value: Any, most: int) -> bool:
     return bool(level)
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if abs(value) == float("inf"):
-        raise ValueError(f"{number[:40]} is larger than any float")
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; one that has a key twice says two things."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:100]!r} is there twice")
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = once(pairs)
     for key in found:
         if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
             raise ValueError(f"the key {key[:100]!r} has half a character, a lone surrogate")

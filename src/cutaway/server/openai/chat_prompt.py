@@ -8,12 +8,10 @@ from typing import Any
 
 from pydantic import Field
 
-from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.answers.tools import ToolUse
 from cutaway.server.openai.messages import continues, read_messages
 from cutaway.server.openai.tool_fields import ToolsField
-from cutaway.tokenizer.built_in_templates import MissingTemplateError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 
@@ -47,16 +45,12 @@ def read_chat(
     continued = body.continue_final_message
     if continued is None:
         continued = body.add_generation_prompt is None and continues(messages)
-    try:
-        return chat_prompt(
-            tokenizer,
-            messages,
-            use,
-            add_generation_prompt=body.add_generation_prompt,
-            continue_final_message=continued,
-            chat_template_kwargs=body.chat_template_kwargs,
-            most_ids=context,
-        )
-    except MissingTemplateError as error:
-        advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
-        raise InvalidRequestError(advice, "messages") from None
+    return chat_prompt(
+        tokenizer,
+        messages,
+        use,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=continued,
+        chat_template_kwargs=body.chat_template_kwargs,
+        most_ids=context,
+    )

@@ -5,10 +5,11 @@ In: messages as clients send them. Out: copies; or an ApiError that names the me
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from cutaway.sampling.params_checks import shown
 from cutaway.server.http.errors import ApiError
+from cutaway.tokenizer.strict_json import no_constant
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 ROLE_OF: Final = {"developer": "system"}  # its newer name in OpenAI's API, which templates don't know
@@ -119,16 +120,12 @@ def _check_arguments(given: Any, place: str) -> None:
     if not isinstance(given, str):
         raise _refusal(place, given, wanted)
     try:
-        value = json.loads(given, parse_constant=_no_constant)
+        value = json.loads(given, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise _refusal(place, given, f"{wanted}, and is none ({why}). Send it as the model wrote it") from None
     if not isinstance(value, dict):
         raise _refusal(place, given, wanted)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _refusal(place: str, value: Any, wanted: str) -> ApiError:

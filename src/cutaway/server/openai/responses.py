@@ -10,11 +10,11 @@ from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
 
-from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
+from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.begin import begin_answer
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.http.auth import Client
-from cutaway.server.http.errors import ApiError, renamed
+from cutaway.server.http.errors import renamed
 from cutaway.server.http.route import Route
 from cutaway.server.http.write_json import json_response
 from cutaway.server.openai.messages import continues
@@ -25,7 +25,6 @@ from cutaway.server.openai.response_schema import ResponseRequest
 from cutaway.server.openai.response_store import ResponseStore
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
-from cutaway.tokenizer.built_in_templates import MissingTemplateError
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"], route_class=Route)
@@ -111,21 +110,17 @@ def read_prompt(tokenizer: Tokenizer, body: ResponseRequest, items: Items, conte
             chat_template_kwargs=body.chat_template_kwargs,
             most_ids=context,
         )
-    except CapacityError:
-        raise
-    except MissingTemplateError as error:
-        advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
-        raise ApiError(400, advice, "input", "invalid_value") from None
-    except CutawayError as error:
+    except InvalidRequestError as error:
         raise renamed(error, _names(items, len(system))) from None
 
 
 def _names(items: Items, shift: int) -> list[tuple[str, str]]:
-    """The items' names, where instructions stand before their messages."""
+    """The items' names, where instructions stand before their messages; and that of all of them."""
+    whole = ("messages", "input")
     if not shift:
-        return items.names
+        return [*items.names, whole]
     shifted = []
     for here, there in items.names:
         number, _, rest = here.removeprefix("messages[").partition("]")
         shifted.append((f"messages[{int(number) + shift}]{rest}", there))
-    return [("messages[0].content", "instructions"), *shifted]
+    return [("messages[0].content", "instructions"), *shifted, whole]
