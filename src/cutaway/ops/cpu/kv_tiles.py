@@ -8,8 +8,8 @@ weighted sums of values. For one KV head a sub-tile is
     values [16 tokens][Dh]     a lane is a dimension
 
 so both directions of attention run along the lanes. Behind int8 numbers lie 16 float32, a scale for each token's key,
-or value: number · scale. A score is scaled when it is there, a weight before it is used, and the kernels know nothing
-of it.
+or value: number · scale. A score is scaled when it is there, a weight before it is used, and the kernels that read know
+nothing of it.
 """
 
 from dataclasses import dataclass
