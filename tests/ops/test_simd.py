@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import threading
+import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -712,13 +714,34 @@ def test_a_compiled_function_is_called_by_its_entry() -> None:
     assert results[0] == 42.5
 
 
-def test_a_core_can_be_offered_to_others() -> None:
-    @numba.njit
-    def run(x: int) -> int:
-        simd.yield_core()
-        return x
+def test_who_sleeps_is_woken() -> None:
+    """The sleeper sleeps until its word is changed and it is woken, whatever the word's high half is."""
 
-    assert run(7) == 7
+    @numba.njit(nogil=True)
+    def sleep(word: int, high: int) -> None:
+        while processor.atomic_load(word) == high + 1:
+            simd.sleep_while(word, high + 1)
+
+    @numba.njit(nogil=True)
+    def change_and_wake(word: int) -> None:
+        processor.atomic_add(word, 1)
+        simd.wake(word)
+
+    words = np.array([0, 0], np.int64)
+    word = words.ctypes.data
+    sleep(word, 0)  # the word holds another number: no sleep
+    change_and_wake(word + 8)  # nobody sleeps there
+    for high in (0, 1 << 32):
+        words[0] = high + 1
+        sleeper = threading.Thread(target=sleep, args=(word, high), daemon=True)
+        sleeper.start()
+        status = Path(f"/proc/self/task/{sleeper.native_id}/status")
+        deadline = time.monotonic() + 300
+        while "State:\tS" not in status.read_text():
+            assert time.monotonic() < deadline, "it doesn't sleep"
+        change_and_wake(word)
+        sleeper.join(300)
+        assert not sleeper.is_alive(), "it wasn't woken"
 
 
 @pytest.mark.parametrize("word", [simd.load, simd.dot_u8, simd.call_kernel, simd.no_tap])

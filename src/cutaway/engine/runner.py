@@ -26,6 +26,7 @@ from cutaway.ops.cpu.clock import new_clocks
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.team import Team
+from cutaway.ops.cpu.team_size import SizedTeam
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
 SHORTEST_CONTEXT: Final = 2
@@ -74,6 +75,7 @@ class ModelRunner:
         """
         self.context = choose_context(context, read_config(source))
         self.team = ThreadTeam(default_threads() if threads is None else threads)
+        self._sized_team = SizedTeam(self.team)
         self.loaded: LoadedModel = load_model(source, self.team.size)
         self.config: ModelConfig = self.loaded.config
         self.vocab_size = self.config.vocab_size
@@ -95,7 +97,7 @@ class ModelRunner:
     def step(self, batch: Batch) -> Floats:
         """Closed: the logits [O, V] of the batch's output rows, a view that the next step overwrites."""
         self._check(batch)
-        self.team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
+        self._sized_team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
         return self._logits(batch)
 
     def hidden_states(self, batch: Batch) -> Floats:
@@ -141,6 +143,7 @@ class ModelRunner:
         ``ops.cpu.clock``); then one for each tap.
         """
         self._check(batch)
+        self.team.use(self.team.size)
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks

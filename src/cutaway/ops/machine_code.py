@@ -160,7 +160,7 @@ def _content(object_file: bytes, section: _Section) -> bytes:
 
 
 def _system_function(name: str) -> int:
-    """The address of what the process's libraries call so: memset, sched_yield, …"""
+    """The address of what the process's libraries call so: memset, syscall, …"""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except AttributeError:

@@ -3,7 +3,7 @@
 In: a ``Team`` record, the same for all its members but for the rank and the clock. Out: work, each piece of it given to
 exactly one member, by a fixed ``share`` of equal pieces or by ``take``, one item after the other; and ``barrier``,
 behind which all members see what all wrote before it. The shared words lie in one block of memory, each on a cache line
-of its own: arrivals, generation, then a work counter for each member.
+of its own: arrivals, generation, sleepers, then for each member a work counter and the time that it slept.
 """
 
 from typing import Any, Final, NamedTuple
@@ -12,13 +12,15 @@ import numpy as np
 
 from cutaway.ops.arguments import kept
 from cutaway.ops.kernel_cache import inner_jit
-from cutaway.ops.simd import atomic_add, atomic_load, atomic_store, pause, yield_core
+from cutaway.ops.simd import atomic_add, atomic_load, atomic_store, cycles, pause, sleep_while, wake
 
 CACHE_LINE: Final = 64
-ARRIVALS, GENERATION, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE  # byte offsets in the shared block
-SPINS: Final = 100
-"""Pauses of a waiting member before it offers its core to others. With a busy neighbour on one of two cores, 2000 made
-a decode step 12 to 60 ms, 100 makes it 6; on a quiet machine there is no difference (``benchmarks/team.py``).
+# Byte offsets in the shared block.
+ARRIVALS, GENERATION, SLEEPERS, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE, 3 * CACHE_LINE
+SLEPT: Final = 8  # from a member's counter on: the cycles that it slept in barriers, ever
+SPINS: Final = 1000
+"""Pauses of a waiting member before it sleeps, some 20 to 50 µs: longer than members of a quiet team wait for each
+other, shorter than the slice of time that one waits for whose core went to another program.
 """
 
 
@@ -30,6 +32,11 @@ class Team(NamedTuple):
     size: int
     shared: int  # address of the shared block, aligned to a cache line
     clock: int  # address of this member's time stamps (timed mode), or 0
+
+
+def slept(shared: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
+    """The cycles that all members have slept in barriers since the block was made: time that the team has lost."""
+    return int(shared[(COUNTERS + SLEPT) // 8 :: CACHE_LINE // 8].sum())
 
 
 def shared_block(size: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -51,15 +58,24 @@ def barrier(team: Team) -> None:
         atomic_store(team.shared + ARRIVALS, 0)
         for rank in range(team.size):
             atomic_store(team.shared + COUNTERS + CACHE_LINE * rank, 0)
-        atomic_store(team.shared + GENERATION, generation + 1)
-    else:
-        spins = 0
-        while atomic_load(team.shared + GENERATION) == generation:
-            spins += 1
-            if spins > SPINS:
-                yield_core()
-            else:
-                pause()
+        # An addition, since a plain store may pass the load behind it: a member that counted itself as a sleeper
+        # meanwhile, and still found the old generation, would sleep for ever.
+        atomic_add(team.shared + GENERATION, 1)
+        if atomic_load(team.shared + SLEEPERS) > 0:
+            wake(team.shared + GENERATION)
+        return
+    for _ in range(SPINS):
+        if atomic_load(team.shared + GENERATION) != generation:
+            return
+        pause()
+    # Whoever is late has lost its core, perhaps to a program beside us. An idle core lets the system move either there;
+    # a yielding one, which finds nobody else waiting for it, is given back at once.
+    begin = cycles()
+    while atomic_load(team.shared + GENERATION) == generation:
+        atomic_add(team.shared + SLEEPERS, 1)
+        sleep_while(team.shared + GENERATION, generation)
+        atomic_add(team.shared + SLEEPERS, -1)
+    atomic_add(team.shared + COUNTERS + CACHE_LINE * team.rank + SLEPT, cycles() - begin)
 
 
 @inner_jit

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutaway.errors import InvalidRequestError, shown
-from cutaway.ops.cpu.team import Team, shared_block
+from cutaway.ops.cpu.team import Team, shared_block, slept
 from cutaway.ops.kernel_cache import jit
 from cutaway.ops.simd import set_float_environment as _set
 from cutaway.ops.simd.registers import DEFAULT_FLOAT_ENVIRONMENT
@@ -52,7 +52,7 @@ def check_threads(size: int) -> None:
 
 
 class ThreadTeam:
-    """``size`` threads: the caller's own is member 0, the others are kept until ``close``.
+    """``size`` threads: the caller's own is member 0, the others are kept until ``close``. ``active`` take part.
 
     Raises InvalidRequestError for a size outside 1 … 256.
     """
@@ -60,9 +60,9 @@ class ThreadTeam:
     def __init__(self, size: int) -> None:
         self._inboxes: list[queue.SimpleQueue[Any]] = []  # first: close() reads it even after a refusal
         check_threads(size)
-        self.size = size
+        self.size = self.active = size
         self._shared = shared_block(size)
-        self._members = [Team(rank, size, int(self._shared.ctypes.data), 0) for rank in range(size)]
+        self._members = self._records()
         self._lock = threading.Lock()  # one step at a time, whoever calls
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         for rank in range(1, size):
@@ -86,8 +86,23 @@ class ThreadTeam:
             done.put(None)
             del work, function, member, arguments, outcomes
 
+    def _records(self) -> list[Team]:
+        return [Team(rank, self.active, int(self._shared.ctypes.data), 0) for rank in range(self.active)]
+
+    def use(self, active: int) -> None:
+        """From the next run on, so many of its members take part: 1 … ``size``, the caller's thread among them."""
+        assert 1 <= active <= self.size
+        with self._lock:
+            if active != self.active:
+                self.active = active
+                self._members = self._records()
+
+    def cycles_slept(self) -> int:
+        """The processor's cycles that members have slept in barriers, since the team was made (``ops.cpu.team``)."""
+        return slept(self._shared)
+
     def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
-        """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
+        """The records of those that take part. clocks: [active, …] int64, a row of stamps for each (timed mode)."""
         if clocks is None:
             return self._members
         return [member._replace(clock=int(clocks[member.rank].ctypes.data)) for member in self._members]
@@ -116,7 +131,7 @@ class ThreadTeam:
                     partial(begun.append, None),
                     *(
                         partial(inbox.put, (function, member, arguments, outcomes))
-                        for inbox, member in zip(self._inboxes, others, strict=True)
+                        for inbox, member in zip(self._inboxes[: len(others)], others, strict=True)
                     ),
                     partial(function, own, *arguments),
                 ],

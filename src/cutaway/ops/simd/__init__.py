@@ -32,7 +32,8 @@ WORDS: Final = {
         "store_scalar_sized store_sized store_uint8 store_uint8_scalar store_uint32_scalar "
     ),
     "processor": (
-        "atomic_add atomic_load atomic_store call_entry call_kernel cycles pause set_float_environment yield_core "
+        "atomic_add atomic_load atomic_store call_entry call_kernel cycles pause set_float_environment sleep_while "
+        "wake "
     ),
     "taps": ("clock_tap no_row_tap no_tap "),
 }

@@ -13,6 +13,10 @@ from numba.core import cgutils, types
 from cutaway.ops.simd.host import MACHINE
 from cutaway.ops.simd.rows import I8, I32, I64, Address, call_llvm, intrinsic
 
+_FUTEX_NUMBER: Final = 98 if MACHINE == "aarch64" else 202  # Linux's numbers of the call
+_FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_PRIVATE = 0, 1, 128
+_EVERYBODY: Final = 2**31 - 1
+
 
 def _word_at(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return builder.inttoptr(address, I64.as_pointer())
@@ -63,15 +67,44 @@ def pause(typing_context: Any) -> Any:
     return types.none(), codegen
 
 
+def _futex(b: ir.IRBuilder, address: ir.Value, operation: int, value: ir.Value) -> ir.Value:
+    """futex(2) on the low half of a word; both processors are little-endian, so that it lies at the word's address.
+
+    The C library has no function of this name, so it goes through ``syscall``.
+    """
+    arguments = [
+        ir.Constant(I64, _FUTEX_NUMBER),
+        address,
+        ir.Constant(I64, operation | _FUTEX_PRIVATE),
+        value,
+        ir.Constant(I64, 0),  # no time-out
+    ]
+    name, kind = "syscall", ir.FunctionType(I64, [I64], var_arg=True)
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    return b.call(function, arguments)
+
+
 @intrinsic
-def yield_core(typing_context: Any) -> Any:
-    """Offer the core to other threads (sched_yield, POSIX)."""
+def sleep_while(typing_context: Any, address: Any, n: Any) -> Any:
+    """Sleep if the word's low half is n's, until ``wake`` at this address, or for no reason (futex(2), FUTEX_WAIT)."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        call_llvm(builder, "sched_yield", I32)
+        low = builder.zext(builder.trunc(values[1], I32), I64)
+        _futex(builder, values[0], _FUTEX_WAIT, low)
         return context.get_dummy_value()
 
-    return types.none(), codegen
+    return types.none(Address, types.int64), codegen
+
+
+@intrinsic
+def wake(typing_context: Any, address: Any) -> Any:
+    """Wake all threads that sleep at this address (futex(2), FUTEX_WAKE)."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        _futex(builder, values[0], _FUTEX_WAKE, ir.Constant(I64, _EVERYBODY))
+        return context.get_dummy_value()
+
+    return types.none(Address), codegen
 
 
 @intrinsic
