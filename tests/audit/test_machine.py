@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.audit.machine import available_memory, cached_kernels, folder_bytes, is_writable, machine_report
-
-
-def test_available_memory_is_read_in_bytes() -> None:
-    text = "MemTotal:       24000000 kB\nMemFree:         100 kB\nMemAvailable:    2048 kB\n"
-    assert available_memory(text) == 2048 * 1024
-    assert available_memory("MemTotal: 1 kB\n") is None
+from cutaway.audit.machine import cached_kernels, folder_bytes, is_writable, machine_report
 
 
 def test_a_folder_s_bytes_are_those_of_its_files(tmp_path: Path) -> None:

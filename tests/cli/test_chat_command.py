@@ -18,7 +18,7 @@ import pytest
 from command import COMMAND, assert_refused, cutaway, environment
 
 from cutaway.cli.chat_commands import ChatState, run_command
-from cutaway.cli.chat_file import write_whole
+from cutaway.cli.files import write_whole
 from cutaway.errors import CutawayError
 from cutaway.hub.paths import cache_root
 from cutaway.sampling.params import SamplingParams

@@ -20,6 +20,10 @@ def test_table_drawing_and_json(tmp_path: Path) -> None:
     assert names[0] == "no cache"
     assert names[-1] == "chunked prefill"
     assert svg.read_text("utf-8").count("<rect") > len(names)
+    told = result.stderr.splitlines()  # no terminal: a line for each rung, as it begins
+    assert [any(line.startswith(name) and line.endswith(" …") for line in told) for name in names] == [True] * len(
+        names
+    )
 
 
 def test_all_requests_are_submitted_at_the_start() -> None:
@@ -39,3 +43,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     result = cutaway("ladder", "smollm2", "--svg", str(tmp_path / "none" / "x.svg"))
     assert result.returncode == 2
     assert "there is no folder" in result.stderr
+    result = cutaway("ladder", "smollm2", "--svg", "/proc/x.svg")  # where not even root writes
+    assert (result.returncode, "nothing can be written in /proc" in result.stderr) == (2, True)

@@ -116,3 +116,25 @@ def test_requests_that_follow_one_another_wait_for_no_check(monkeypatch: pytest.
         assert idle.engine.call(lambda core: idle.checks).result(SECONDS) == 0
     finally:
         idle.engine.close()
+
+
+def test_what_is_lost_stands_in_the_log_before_anybody_asks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    idle = Idle(monkeypatch)
+    core = idle.rig.core
+    try:
+        assert idle.ask(0) is None
+        assert not core.broken
+        assert not caplog.records
+        idle.engine.call(lambda core: core.scheduler.blocks.pool.allocate()).result(SECONDS)
+        assert idle.ask(1) is None
+        end = time.monotonic() + SECONDS
+        while not core.broken:
+            assert time.monotonic() < end, "the engine has not noticed"
+            time.sleep(0.001)
+        (record,) = caplog.records
+        assert record.name == "cutaway.engine"
+        assert record.getMessage().startswith("the engine has lost track of its memory: ")
+    finally:
+        idle.engine.close()

@@ -1,6 +1,8 @@
 """The scheduler's decisions in small cases whose outcome is worked out by hand."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -429,26 +431,41 @@ def test_bucketed_batches_are_of_similar_lengths() -> None:
     assert batches == [(["a", "c"], 3), (["b", "e"], 6), (["d"], 0), (["d"], 0)]
 
 
-@pytest.mark.parametrize("policy", [ContinuousPolicy(), ContinuousPolicy(chunked_prefill=False), StaticPolicy()])
-def test_nobody_waits_longer_than_the_bound_under_endless_arrivals(policy: Policy) -> None:
-    """Two newcomers of the best priority before each step, and one request of the last priority."""
+@pytest.mark.parametrize("choices", [1, 3])
+@pytest.mark.parametrize(
+    "make_policy",
+    [
+        ContinuousPolicy,
+        partial(ContinuousPolicy, chunked_prefill=False),
+        StaticPolicy,
+        partial(StaticPolicy, bucketed=True),
+    ],
+)
+def test_nobody_waits_longer_than_the_bound_under_endless_arrivals(
+    make_policy: Callable[[], Policy], choices: int
+) -> None:
+    """Two newcomers of the best priority before each step, of other lengths and some with choices of their own, and one
+    request of the last priority.
+    """
+    policy = make_policy()
     scheduler = scheduler_of(
         policy=policy, blocks=4, max_sequences=2, max_step_tokens=4, max_waiting=5, num_priorities=3, ageing=40
     )
-    scheduler.submit(request("low", 5, new=4, priority=2))
-    bound = scheduler.limits.longest_wait(9, priority=2)
+    scheduler.submit(request("low", 5, new=4, priority=2, num_choices=choices))
+    bound = scheduler.limits.longest_wait(9, 2, choices)
     ended: list[Ended] = []
     refused = 0
     for step in range(bound):
         for number in range(2):
             try:
-                scheduler.submit(request(f"{step}.{number}", 5, new=2))
+                length = (5, 2)[number]
+                scheduler.submit(request(f"{step}.{number}", length, new=2, num_choices=(1, choices)[step % 2]))
             except QueueFullError:
                 refused += 1
         ended += advance(scheduler)[1]
-        if any(each.request_id == "low" for each in ended):
+        if sum(each.request_id == "low" for each in ended) == choices:
             break
-    assert ended[-1].request_id == "low"
+    assert sum(each.request_id == "low" for each in ended) == choices
     assert len(ended) > 20
     assert refused > 20
 

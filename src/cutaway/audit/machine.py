@@ -14,6 +14,7 @@ from typing import Any
 
 import cutaway
 from cutaway.hub import cache_root, installed, kernels_dir
+from cutaway.memory.available import available_memory
 from cutaway.ops.cpu.processors import cgroup_quota, default_threads
 from cutaway.ops.kernel_files import CODE, LIBRARIES, stamp
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -90,28 +91,6 @@ def cached_kernels(folder: Path) -> dict[str, int]:
     A file's name is ``module.function-digest.digest-signature.code``.
     """
     return dict(sorted(Counter(path.name.partition("-")[0] for path in folder.glob(f"[!.]*.{CODE}")).items()))
-
-
-def available_memory(meminfo: str) -> int | None:
-    """MemAvailable of /proc/meminfo's text, in bytes."""
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return None
-
-
-def available_bytes() -> int:
-    """Memory that a new process can have: what the system calls available, or what its control group has left."""
-    meminfo = Path("/proc/meminfo")
-    free = available_memory(meminfo.read_text()) if meminfo.exists() else None
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if free is None else free
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return min(free, int(limit) - int(used))
-    except (OSError, ValueError):  # no control group of version 2, or one without a limit
-        return free
 
 
 def machine_report() -> MachineReport:

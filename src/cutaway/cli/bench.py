@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from cutaway.cli.console import error_console, escaped, first_use
+from cutaway.cli.files import check_can_be_written, write_result
 from cutaway.cli.models import Json, ModelName
 from cutaway.cli.options import KVDtype
 from cutaway.errors import CutawayError, InvalidRequestError
@@ -166,8 +167,8 @@ def _check_options(asked: set[Part], against: Peer | None, peer_python: Path | N
         raise InvalidRequestError("--peer-python is of no use without --against llama.cpp.", "peer_python")
     if svg is not None and Part.LEDGER not in asked:
         raise InvalidRequestError("--svg draws the ledgers, which --only leaves out; add --only ledger.", "svg")
-    if svg is not None and not svg.parent.is_dir():
-        raise InvalidRequestError(f"--svg {svg}: there is no folder {svg.parent}. Make it, or name another.", "svg")
+    if svg is not None:
+        check_can_be_written(svg, "--svg")
 
 
 def _start_peer(model: Path, threads: int | None, python: Path | None) -> "PeerProcess":
@@ -229,10 +230,7 @@ def _draw(svg: Path, ledgers: "list[Ledger]", model: str, limits: "MachineLimits
     titles = [f"{each.tokens:,} token{'s' * (each.tokens > 1)} at context {each.context:,}" for each in ledgers]
     threads = f"{limits.threads} thread{'s' * (limits.threads != 1)}"
     drawing = roofline_svg(f"{model}, {threads}", titles, points_of(ledgers), limits)
-    try:
-        svg.write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise CutawayError(f"{svg} can't be written ({error.strerror}). Name another file.") from None
+    write_result(svg, drawing)
 
 
 def _ledgers(
@@ -312,14 +310,19 @@ def _context_curve(
 
 
 class _StatusLine:
-    """One line on standard error that says what is being measured; drawn on a terminal only."""
+    """One line on standard error that says what is being measured; where that is no terminal, a line for each thing."""
 
     def __init__(self, console: Console) -> None:
-        self._shown = console.is_terminal
+        self._is_terminal = console.is_terminal
+        self._last = ""
 
     def __call__(self, text: str) -> None:
-        if self._shown:
+        if self._is_terminal:
             sys.stderr.write(f"\r\x1b[K{text} …" if text else "\r\x1b[K")
+            sys.stderr.flush()
+        elif (what := text.partition(":")[0]) and what != self._last:  # without its rounds
+            self._last = what
+            sys.stderr.write(f"{what} …\n")
             sys.stderr.flush()
 
     def rounds(self, text: str) -> Callable[[int, int], None]:

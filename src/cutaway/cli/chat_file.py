@@ -4,14 +4,12 @@ In: messages and parameters. Out: a file, whole or not at all; and the same back
 in the file it went wrong.
 """
 
-import errno
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cutaway.cli.files import write_whole
 from cutaway.errors import InvalidRequestError, ModelFileError
 
 if TYPE_CHECKING:
@@ -36,24 +34,6 @@ def write_chat(path: Path, model: str, messages: Sequence[Mapping[str, str]], pa
         write_whole(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
         raise InvalidRequestError(f"{path} can't be written ({error.strerror}). Give another path.", "file") from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the new one, whatever happens meanwhile. Of a link, what it
-    points to is written; nothing but a file is replaced.
-    """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no ordinary file")
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
 
 
 def read_chat(path: Path) -> SavedChat:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cutaway.cli.console import error_console, first_use, quantity
+from cutaway.cli.files import check_can_be_written, write_result
 from cutaway.cli.models import Json, ModelName
-from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.errors import InvalidRequestError
 from cutaway.hub import resolve
 
 if TYPE_CHECKING:
@@ -42,10 +43,8 @@ def ladder(
             f"requests is {requests}; it must be 2 at least, a long one and a short one, and {MOST_REQUESTS} at most.",
             "requests",
         )
-    if svg is not None and not svg.parent.is_dir():
-        raise InvalidRequestError(f"--svg {svg}: there is no folder {svg.parent}. Make it, or name another.", "svg")
-    if svg is not None and svg.is_dir():
-        raise InvalidRequestError(f"--svg {svg} is a folder. Name a file in it.", "svg")
+    if svg is not None:
+        check_can_be_written(svg, "--svg")
     # Imported here: the other commands shall not wait for the compiler to load.
     from cutaway.audit.ladder import RUNGS, check_context, climb, mixed_workload
     from cutaway.cli.tables import output_console
@@ -64,7 +63,14 @@ def ladder(
             return LLM(path, threads=threads, **settings)
 
         workload = mixed_workload(requests, config.vocab_size)
-        for result in climb(load, workload, RUNGS, status.update):
+
+        def tell(text: str) -> None:
+            if console.is_terminal:
+                status.update(text)
+            else:
+                console.print(f"{text} …", soft_wrap=True, markup=False)
+
+        for result in climb(load, workload, RUNGS, tell):
             results.append(result)
     if svg is not None:
         _draw(svg, f"The ladder: {config.name}, {requests} requests", results)
@@ -107,7 +113,4 @@ def _table(results: "list[RungResult]", model: str, requests: int) -> "Table":
 def _draw(svg: Path, title: str, results: "list[RungResult]") -> None:
     from cutaway.audit.ladder_svg import ladder_svg
 
-    try:
-        svg.write_text(ladder_svg(title, results), encoding="utf-8")
-    except OSError as error:
-        raise CutawayError(f"{svg} can't be written ({error.strerror}). Name another file.") from None
+    write_result(svg, ladder_svg(title, results))

@@ -49,11 +49,11 @@ def plan(
 ) -> None:
     """Show what memory an engine takes for so many requests of so many tokens, and what fits."""
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.machine import available_bytes
     from cutaway.engine.plan import measure_runtime, plan_memory
     from cutaway.engine.runner import choose_context
     from cutaway.engine.settings import MOST_SEQUENCES, EngineSettings, check_options, engine_settings
     from cutaway.formats.open_model import open_model
+    from cutaway.memory.available import available_bytes
     from cutaway.memory.byte_size import parse_bytes
     from cutaway.memory.kv_cache import kv_format, position_bytes
     from cutaway.memory.kv_setting import kv_setting

@@ -3,6 +3,7 @@
 In: requests. Out: their events, and blocks given back. One thread at a time; who waits for whom is not its business.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,7 @@ from cutaway.scheduler.request import Request
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.scheduler.step import Step
 
+LOG: Final = logging.getLogger("cutaway.engine")
 LOST: Final = "the engine has lost track of its memory: {}. Load the model again."
 
 
@@ -52,6 +54,11 @@ class EngineCore:
         self._broken: BaseException | None = None
 
     @property
+    def broken(self) -> bool:
+        """Whether it takes no request any more, since it has lost track of its memory."""
+        return self._broken is not None
+
+    @property
     def has_work(self) -> bool:
         """Whether a request has not ended."""
         return bool(self._generations)
@@ -73,7 +80,7 @@ class EngineCore:
             self.scheduler.submit(
                 Request(
                     id=generation.request_id,
-                    ids=tuple(asked.prompt_ids),
+                    ids=asked.prompt_ids,
                     max_new_tokens=asked.max_new_tokens,
                     num_choices=asked.params.n,
                     priority=generation.priority,
@@ -212,6 +219,7 @@ class EngineCore:
 
     def _break(self, lost: BaseException) -> None:
         """Nobody knows any more who owns which block: all end with an error, and no request is let in."""
+        LOG.error(LOST.format(lost), exc_info=lost)
         self._broken = self._broken or lost
         error = CutawayError(LOST.format(lost))
         error.__cause__ = lost

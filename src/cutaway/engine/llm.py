@@ -20,7 +20,7 @@ from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
 from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
-from cutaway.engine.plan import engine_limits, settings_within
+from cutaway.engine.plan import check_available, engine_limits, settings_within
 from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
 from cutaway.engine.progress import progress_bar
 from cutaway.engine.prompts import Prompt, as_list, chat_prompt, conversations, prompt_ids
@@ -164,12 +164,13 @@ class LLM:
                     f"{config.vocab_size} rows. The file is damaged; fetch it again."
                 )
             compiling.result()
+            members = default_threads() if threads is None else threads
             if limit is not None:
-                members = default_threads() if threads is None else threads
                 self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
+            check_available(source, config, self.settings, members, kv_dtype)
             self.runner = ModelRunner(
                 source,
-                threads=threads,
+                threads=members,
                 context=self.settings.context,
                 max_tokens=self.settings.max_num_batched_tokens,
                 max_outputs=engine_limits(self.settings, 1).max_outputs,
@@ -188,6 +189,7 @@ class LLM:
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
+        self._closing = threading.RLock()  # a signal handler may close, too
         self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes)
 
     def generate(
@@ -361,12 +363,20 @@ class LLM:
 
     def close(self) -> None:
         """End the engine's threads and give its memory back. Requests that run are ended with an error."""
-        if self._closed or os.getpid() != self._process:  # after a fork the threads are the parent's
+        if os.getpid() != self._process:  # after a fork the threads are the parent's
             return
-        self._closed = True
-        self._engine.close()
-        self.runner.close()
-        del self.runner, self._core
+        with self._closing:  # who closes beside another waits until all is given back
+            if self._closed:
+                return
+            self._closed = True
+            self._engine.close()
+            self.runner.close()
+            del self.runner, self._core
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it takes no request any more, since it found its own memory in disorder (the log says how)."""
+        return not self._closed and self._core.broken
 
     def engine(self) -> EngineThread:
         """The thread that computes the requests; raises CutawayError where nothing can be computed any more."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from cutaway.engine.settings import EngineSettings
-from cutaway.errors import CutawayError
+from cutaway.errors import CapacityError, CutawayError
 from cutaway.formats.open_model import open_model
 from cutaway.formats.source import ModelSource
+from cutaway.memory.available import available_bytes
 from cutaway.memory.kv_cache import position_bytes
 from cutaway.memory.plan import MemoryPlan
 from cutaway.model.config import ModelConfig
@@ -57,6 +58,22 @@ def plan_memory(
         page_length=settings.page_length,
         pages=settings.num_pages,
     )
+
+
+def check_available(
+    source: ModelSource, config: ModelConfig, settings: EngineSettings, threads: int, kv_dtype: str
+) -> None:
+    """Refuse what this machine has no memory for now: a system that promises more than it has would kill the process
+    when the memory is first written to. Raises CapacityError.
+    """
+    plan = plan_memory(source, config, settings, threads, kv_dtype, runtime=0)
+    free = available_bytes()
+    if plan.total > free:
+        raise CapacityError(
+            f"weights take {plan.weights:,} bytes, the KV pool of {plan.tokens} tokens {plan.kv:,} and the workspace "
+            f"{plan.workspace:,}, together {plan.total:,}; this machine has {free:,} available. Lower kv_tokens, "
+            "max_model_len or max_num_seqs, or use a smaller model."
+        )
 
 
 def settings_within(

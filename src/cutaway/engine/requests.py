@@ -6,6 +6,7 @@ In: text and ids, parameters, whom to tell. Out: a ``Received`` with its ``Gener
 import itertools
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 
 from cutaway.engine.choice import Asked
@@ -79,7 +80,7 @@ class Requests:
         grammar = None if form is None else self.grammars.get(form)
         left = self._context - len(ids) if is_answered else 1  # what the scheduler takes for its end
         asked = Asked(
-            prompt_ids=ids,
+            prompt_ids=array("i", ids),  # 4 bytes each, while it waits
             params=params,
             seed=fresh_seed() if params.seed is None else params.seed,
             max_new_tokens=left if params.max_tokens is None else min(left, params.max_tokens),

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from cutaway.engine.engine_thread import EngineThread
@@ -18,7 +18,7 @@ from cutaway.errors import QueueFullError
 Arrivals: TypeAlias = "SimpleQueue[tuple[int, Arrival]]"
 
 AT_ONCE: Final = 1024  # requests that are submitted together
-PATIENCE: Final = 0.05  # seconds between two tries where others fill the queue
+PATIENCE: Final = 0.05  # seconds between two looks at a full queue
 
 
 def sink_of(arrivals: Arrivals, number: int) -> Sink:
@@ -38,24 +38,24 @@ def run_all(
     If one fails, or this thread is interrupted, the others are aborted.
     """
     later, running = deque(requests), 0
-    enough = 0  # with more than so many of ours running or waiting, no more are submitted
+    is_full, next_look = False, 0.0  # the engine's queue, when it was last looked at
     try:
         while later or running:
-            if later and running <= enough:
+            if later and not is_full:
                 admission = engine.submit([each.generation for each in islice(later, AT_ONCE)]).result()
                 running += admission.admitted
                 for _ in range(admission.admitted):
                     later.popleft()
-                if isinstance(admission.error, QueueFullError):
-                    enough = running // 2
-                    if running == 0:
-                        time.sleep(PATIENCE)
-                elif admission.error is not None:
+                is_full, next_look = isinstance(admission.error, QueueFullError), time.monotonic() + PATIENCE
+                if admission.error is not None and not is_full:
                     raise admission.error
-                else:
-                    enough = running
                 continue
-            number, arrival = arrivals.get()
+            try:
+                number, arrival = arrivals.get(timeout=max(next_look - time.monotonic(), 0) if later else None)
+            except Empty:
+                is_full = engine.call(lambda core: core.scheduler.num_free_places).result() == 0
+                next_look = time.monotonic() + PATIENCE
+                continue
             if isinstance(arrival, BaseException):
                 raise arrival
             for event in arrival:

@@ -3,6 +3,7 @@
 In: what the engine was asked. Out: a record that never changes; what becomes of it is in ``sequence.SequenceState``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -14,7 +15,7 @@ class Request:
     """One prompt with its choices. Times are seconds on the clock whose reading is given to ``Scheduler.schedule``."""
 
     id: str
-    ids: tuple[int, ...]  # of the prompt
+    ids: Sequence[int]  # of the prompt
     max_new_tokens: int
     num_choices: int = 1  # answers to the one prompt; there may be more than can run together
     priority: int = 0  # 0 goes first

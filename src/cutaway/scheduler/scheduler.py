@@ -4,6 +4,7 @@ In: requests, aborts, the clock, and what was sampled in the last step. Out: the
 complete. It holds no tensors: integers, and the block manager's integers.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -127,7 +128,9 @@ class Scheduler:
             self._estimate.restart()
         self._serial += 1
         due = state.step + request.priority * self.limits.ageing
-        ids, together = list(request.ids), self.limits.max_sequences if self.policy.shares_prompt else 1
+        # Of many that wait, as few bytes as can be; each has a list of its own when it is let in.
+        ids = array("i", request.ids)
+        together = self.limits.max_sequences if self.policy.shares_prompt else 1
         self._sequences[request.id] = [
             SequenceState(
                 request,
@@ -238,6 +241,13 @@ class Scheduler:
             raise RuntimeError(f"{waiting} choices wait, and the queue counts {self._state.waiting.num_choices}")
         if not self._sequences and self._state.blocks.num_free != self._state.blocks.num_blocks:
             raise RuntimeError("no request is left, and blocks are held")
+
+    @property
+    def num_free_places(self) -> int:
+        """Choices for which the waiting queue has places, if their prompts are short enough."""
+        waiting = self._state.waiting
+        has_room = waiting.num_tokens < self.limits.max_waiting_tokens or waiting.num_choices == 0
+        return max(0, self.limits.max_waiting - waiting.num_choices) if has_room else 0
 
     def _land(self, step: Step) -> None:
         """The step is no longer in flight."""

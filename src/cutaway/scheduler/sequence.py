@@ -5,6 +5,7 @@ A request has one sequence for each of its choices. While they have the same ids
 In: a request, its rank, the block table that it was given. Out: what is to be computed next, and where that lies.
 """
 
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -46,7 +47,7 @@ class SequenceState:
     request: Request
     choices: tuple[int, ...]  # for which it stands; more than one until the prompt is computed, if there are rows
     rank: Rank
-    ids: list[int]
+    ids: MutableSequence[int]
     chain: HashChain
     num_computed: int = 0
     state: State = State.WAITING

@@ -57,6 +57,11 @@ def loading() -> ApiError:
     return ApiError(503, "the model is being loaded. Try again in a moment.", None, "loading", {"Retry-After": "1"})
 
 
+def broken() -> ApiError:
+    """The engine has found its own memory in disorder and takes no request any more."""
+    return ApiError(503, "the engine has lost track of its memory. Start the server again.", None, "broken")
+
+
 def shutting_down() -> ApiError:
     """The server ends, and with it what still runs."""
     return ApiError(503, "the server is shutting down. Send the request to another, or again later.", None, "shutdown")
