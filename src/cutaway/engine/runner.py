@@ -97,7 +97,8 @@ class ModelRunner:
     def step(self, batch: Batch) -> Floats:
         """Closed: the logits [O, V] of the batch's output rows, a view that the next step overwrites."""
         self._check(batch)
-        self._sized_team.run(forward_compiled, self.loaded.record, batch, self.kv.record, self.workspace)
+        arguments = self.loaded.record, batch, self.kv.record, self.workspace
+        self._sized_team.run(len(batch.tokens), forward_compiled, *arguments)
         return self._logits(batch)
 
     def hidden_states(self, batch: Batch) -> Floats:
@@ -143,7 +144,6 @@ class ModelRunner:
         ``ops.cpu.clock``); then one for each tap.
         """
         self._check(batch)
-        self.team.use(self.team.size)
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks

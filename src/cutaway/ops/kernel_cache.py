@@ -14,7 +14,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, cast
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from cutaway.ops import kernel_files
 from cutaway.ops.arguments import Argument, make_argument
@@ -137,6 +138,28 @@ class Compiled(Part):
         return compile_entry(self, [each.value for each in made])
 
 
+class ReadyCall(NamedTuple):
+    """A call whose arguments are in place. ``call`` runs no bytecode of Python where the function is compiled."""
+
+    call: Callable[[], Any]
+    finish: Callable[[Any], Any]
+    """What the function returns, from what ``call`` returned; raises what went wrong in compiled code."""
+
+
+def ready_call(function: Callable[..., Any], *arguments: Any) -> ReadyCall:
+    """A call to be made later, by whichever thread."""
+    if not isinstance(function, Compiled):
+        return ReadyCall(partial(function, *arguments), lambda result: result)
+    entry, words, made = function.made_ready(*arguments)
+    call, room = entry.ready(words)
+
+    def finish(status: int) -> Any:
+        made.clear()  # what had to live until now
+        return entry.result(status, room)
+
+    return ReadyCall(call, finish)
+
+
 class Inner(Part):
     """A compiled function that has no way in from Python."""
 
@@ -206,6 +229,11 @@ class Entry:
     def __call__(self, words: bytes) -> Any:
         room = self._room()
         return self.result(self._call(words, room), room)
+
+    def ready(self, words: bytes) -> tuple[Callable[[], int], Any]:
+        """A call to be made later, which returns the status, and the words that it will write."""
+        room = self._room()
+        return partial(self._call, words, room), room
 
     def result(self, status: int, words: Any) -> Any:
         """What the function returns, from the entry's status and the words that it wrote: any buffer."""

@@ -8,7 +8,6 @@ names, and restores the caller's.
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -17,13 +16,13 @@ import numpy as np
 
 from cutaway.errors import InvalidRequestError, shown
 from cutaway.ops.cpu.team import Team, shared_block, slept
-from cutaway.ops.kernel_cache import jit
+from cutaway.ops.kernel_cache import jit, ready_call
 from cutaway.ops.simd import set_float_environment as _set
 from cutaway.ops.simd.registers import DEFAULT_FLOAT_ENVIRONMENT
 
 MOST_THREADS = 256
-PENDING: Final = "pending"  # the outcome of a member that is at work
-DONE: Final = "done"
+_CALL: Callable[[Any], Any] = partial.__call__  # of a partial; in C
+PENDING: Final = object()  # the outcome of a member that is at work
 
 
 @jit
@@ -52,7 +51,7 @@ def check_threads(size: int) -> None:
 
 
 class ThreadTeam:
-    """``size`` threads: the caller's own is member 0, the others are kept until ``close``. ``active`` take part.
+    """``size`` threads: the caller's own is member 0, the others are kept until ``close``.
 
     Raises InvalidRequestError for a size outside 1 … 256.
     """
@@ -60,9 +59,9 @@ class ThreadTeam:
     def __init__(self, size: int) -> None:
         self._inboxes: list[queue.SimpleQueue[Any]] = []  # first: close() reads it even after a refusal
         check_threads(size)
-        self.size = self.active = size
+        self.size = size
         self._shared = shared_block(size)
-        self._members = self._records()
+        self._members = self._records(size)
         self._lock = threading.Lock()  # one step at a time, whoever calls
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         for rank in range(1, size):
@@ -75,86 +74,79 @@ class ThreadTeam:
     def _serve(inbox: "queue.SimpleQueue[Any]", done: "queue.SimpleQueue[None]") -> None:
         # A static method: a thread that held the team would keep it from ever being collected.
         while (work := inbox.get()) is not None:
-            function, member, arguments, outcomes = work
+            place, call, outcomes = work
             try:
                 with float_environment():
-                    function(member, *arguments)
+                    outcomes[place] = call()
             except BaseException as error:
-                outcomes[member.rank - 1] = error
-            else:
-                outcomes[member.rank - 1] = DONE
+                outcomes[place] = error
             done.put(None)
-            del work, function, member, arguments, outcomes
+            del work, call, outcomes
 
-    def _records(self) -> list[Team]:
-        return [Team(rank, self.active, int(self._shared.ctypes.data), 0) for rank in range(self.active)]
-
-    def use(self, active: int) -> None:
-        """From the next run on, so many of its members take part: 1 … ``size``, the caller's thread among them."""
-        assert 1 <= active <= self.size
-        with self._lock:
-            if active != self.active:
-                self.active = active
-                self._members = self._records()
-
-    def cycles_slept(self) -> int:
-        """The processor's cycles that members have slept in barriers, since the team was made (``ops.cpu.team``)."""
-        return slept(self._shared)
+    def _records(self, active: int) -> list[Team]:
+        return [Team(rank, active, int(self._shared.ctypes.data), 0) for rank in range(active)]
 
     def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
-        """The records of those that take part. clocks: [active, …] int64, a row of stamps for each (timed mode)."""
+        """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
         if clocks is None:
             return self._members
         return [member._replace(clock=int(clocks[member.rank].ctypes.data)) for member in self._members]
 
     def run(
         self,
-        function: Callable[..., None],
+        function: Callable[..., Any],
         *arguments: Any,
         clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
-    ) -> None:
-        """Every member calls ``function(member, *arguments)``; returns when all have.
+        active: int | None = None,
+    ) -> int:
+        """Every member calls ``function(member, *arguments)``; returns when all have. active: so many of them, from the
+        first on; default, all. Returns the processor's cycles that they slept in barriers (``ops.cpu.team``).
 
-        ``function`` is compiled code that has run before, so that no member can fail while the others wait in a
-        barrier. An interruption (Ctrl-C) is raised after the step: a member that didn't come would leave the others in
-        a barrier, and a caller who left early would leave them writing into memory that is given away.
+        ``function`` is compiled code, so that no member can fail while the others wait in a barrier. An interruption
+        (Ctrl-C) is raised after the step: a member that didn't come would leave the others in a barrier, and a caller
+        who left early would leave them writing into memory that is given away.
         """
+        members = self.members(clocks) if active in (None, self.size) else self._records(active or 0)
+        # All that may fail or be interrupted comes before anybody has begun.
+        calls = [ready_call(function, member, *arguments) for member in members]
         with self._lock:
-            own, *others = self.members(clocks)
-            outcomes: list[object] = [PENDING] * len(others)
+            before = slept(self._shared)
+            outcomes: list[Any] = [PENDING] * len(members)
             begun: list[None] = []
-            # One call into C does all of this. Python's signal handlers run between bytecodes only, so either
-            # every member gets its work and this one does its own, or none does.
-            whole_step = map(
-                partial.__call__,
-                [
-                    partial(begun.append, None),
-                    *(
-                        partial(inbox.put, (function, member, arguments, outcomes))
-                        for inbox, member in zip(self._inboxes[: len(others)], others, strict=True)
-                    ),
-                    partial(function, own, *arguments),
-                ],
-            )
+            # One call into C does all of this, from queues to compiled code. Python's signal handlers run between
+            # bytecodes only, so either every member gets its work and this one does its own, or none does.
+            parts: list[Callable[[], Any]] = [
+                partial(begun.append, None),
+                *(
+                    partial(self._inboxes[rank - 1].put, (rank, calls[rank].call, outcomes))
+                    for rank in range(1, len(members))
+                ),
+                calls[0].call,
+            ]
+            whole_step = map(_CALL, parts)
             with float_environment():
+                own: list[Any] = []
                 try:
-                    deque(whole_step, maxlen=0)
+                    own.extend(whole_step)
                 finally:
                     if begun:
-                        self._wait_for(outcomes)
-            for outcome in outcomes:
+                        self._wait_for(outcomes, len(members))
+            outcomes[0] = own[-1]
+            for ready, outcome in zip(calls, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
+                ready.finish(outcome)
+            return slept(self._shared) - before
 
-    def _wait_for(self, outcomes: list[object]) -> None:
-        """Until no outcome is pending; an interruption meanwhile is raised then.
+    def _wait_for(self, outcomes: list[Any], count: int) -> None:
+        """Until no outcome of the others is pending; an interruption meanwhile is raised then.
 
         ``_done`` only wakes: what an interruption lost of it, or left in it, does no harm.
         """
         interruption: BaseException | None = None
         while True:
             try:
-                while PENDING in outcomes:
+                while any(outcomes[rank] is PENDING for rank in range(1, count)):
                     self._done.get()
                 break
             except BaseException as error:
