@@ -16,6 +16,8 @@ import typer
 
 import cutaway
 from cutaway import errors
+from cutaway.audit.taps import plan as tap_plan
+from cutaway.audit.taps import request as tap_request
 from cutaway.cli.main import app
 from cutaway.engine import async_engine, conversation, llm, outputs, reference_runner, runner
 from cutaway.model import batch
@@ -53,6 +55,11 @@ SECTIONS: tuple[tuple[str, str, tuple[type | Any, ...]], ...] = (
             outputs.EmbeddingRequestOutput,
             outputs.EmbeddingOutput,
         ),
+    ),
+    (
+        "Tensors of a request",
+        "`from cutaway import TapRequest`; [taps](taps.md) has the names.",
+        (tap_request.TapRequest, outputs.TappedRows, tap_plan.TapPlan),
     ),
     (
         "Text and ids",

@@ -40,6 +40,7 @@ PARSED_ONLY = {
     "rm": "it would remove the model that the other tests read",
     "ladder": "it measures for minutes",
     "train-tokenizer": "it wants a corpus, and leaves a file behind",
+    "trace": "it leaves a folder behind",
     "walk": "it measures, unless --no-times is given",
 }
 """Commands that are not run, each with the reason."""

@@ -13,12 +13,14 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",
+    "TapRequest",
     "__version__",
 ]
 
 from cutaway.errors import CutawayError
 
 if TYPE_CHECKING:
+    from cutaway.audit.taps.request import TapRequest
     from cutaway.engine.async_engine import AsyncEngine
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
@@ -47,4 +49,8 @@ def __getattr__(name: str) -> Any:
         from cutaway.sampling.structured_outputs import StructuredOutputsParams
 
         return StructuredOutputsParams
+    if name == "TapRequest":
+        from cutaway.audit.taps.request import TapRequest
+
+        return TapRequest
     raise AttributeError(f"module 'cutaway' has no attribute {name!r}")

@@ -14,6 +14,7 @@ from cutaway.engine.outputs import CompletionOutput, Delta, RequestOutput
 from cutaway.engine.pooling import Pooling
 from cutaway.engine.received import Received
 from cutaway.engine.step_batch import ScratchPage
+from cutaway.engine.watched import StepRows, Watched
 from cutaway.memory.block_manager import BlockManager
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.sampling.forbidden import NO_BAD_WORDS, forbidden_ids
@@ -92,13 +93,17 @@ class Rig:
         priority: int = 0,
         deadline: float | None = None,
         pooling: Pooling | None = None,
+        watch: "SeenTokens | None" = None,
         **params: Any,
     ) -> "Answer":
-        """Submit a request. pooling: for an embedding, one token of whose answer the scheduler takes for its end."""
+        """Submit a request. pooling: for an embedding, one token of whose answer the scheduler takes for its end.
+        watch: who looks at its steps.
+        """
         wanted = asked(prompt, seed, stop_ids, self.runner.context, **params)
         if pooling is not None:
             wanted = replace(wanted, pooling=pooling, max_new_tokens=1)
         answer = Answer(wanted, str(self._number))
+        answer.generation.watched = None if watch is None else Watched(watch)
         answer.generation.priority, answer.generation.deadline = priority, deadline
         self._number += 1
         self.core.submit(answer.generation)
@@ -111,6 +116,41 @@ class Rig:
             self.core.check()
         assert self.blocks.num_free == self.num_blocks
         assert self.core.generations() == []
+
+
+class SeenTokens:
+    """A ``Watch`` that keeps the tokens and the logits of its rows, by position."""
+
+    def __init__(self, num_bytes: int = 1, needs_all_logits: bool = False, fails: str = "") -> None:
+        """fails: the operation at which it raises."""
+        self.num_bytes, self.needs_all_logits, self.fails = num_bytes, needs_all_logits, fails
+        self.tokens: dict[int, int] = {}
+        self.logits: dict[int, bytes] = {}
+        self._new: tuple[dict[int, int], dict[int, bytes]] = {}, {}
+
+    def describe(self) -> str:
+        return "of the test"
+
+    def begin(self, rows: StepRows) -> None:
+        self._rows, self._new = rows, ({}, {})
+
+    def see(self, name: str, layer: int, array: Any) -> None:
+        if name == self.fails:
+            raise ZeroDivisionError(f"of the test, at {name}")
+        batch, (tokens, outputs) = self._rows.batch, self._rows[1:]
+        if name == "embed":
+            self._new[0].update(zip(batch.positions[tokens].tolist(), array[tokens].tolist(), strict=True))
+        else:
+            positions = batch.positions[batch.output_rows[outputs]].tolist()
+            self._new[1].update(zip(positions, [row.tobytes() for row in array[outputs]], strict=True))
+
+    def keep(self) -> None:
+        for kept, new in zip((self.tokens, self.logits), self._new, strict=True):
+            assert all(kept.get(position, value) == value for position, value in new.items()), "another sequence's rows"
+            kept.update(new)
+
+    def result(self) -> dict[str, Any]:
+        return {}
 
 
 def asked(prompt: Sequence[int], seed: int, stop_ids: Iterable[int], context: int, **params: Any) -> Asked:

@@ -4,7 +4,8 @@ It keeps tokens by page and place, as the KV pool does, so that a wrong, missing
 logits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class PrefixRunner:
     ) -> None:
         self.context, self.max_step_tokens, self.vocab_size = context, max_step_tokens, vocab_size
         self.max_step_outputs, self.page_length = max_step_outputs, page_length
-        self.num_steps = 0
+        self.num_steps = self.open_steps = 0
         self.damaged: tuple[int, ...] | None = None
         self.pages: dict[int, dict[int, int]] = {}
         self.batches: list[int] = []
@@ -56,6 +57,14 @@ class PrefixRunner:
             self.pages.setdefault(page, {})[position % self.page_length] = token
         prefixes = [self._prefix(batch, row) for row in batch.output_rows.tolist()]
         return np.array([self.logits_after(each) for each in prefixes]).reshape(-1, self.vocab_size)
+
+    def step_open(self, batch: Batch, tap: Callable[[str, int, Any], None]) -> Floats:
+        """The same; what can be seen are the tokens, and the logits."""
+        tap("embed", -1, batch.tokens)
+        logits = self.step(batch)
+        self.open_steps += 1
+        tap("logits", -1, logits)
+        return logits
 
     def hidden_states(self, batch: Batch) -> Floats:
         """The hidden states of the batch's rows, 5 numbers each."""

@@ -243,8 +243,8 @@ def test_pages_are_copied_in_the_order_of_the_schedule(monkeypatch: pytest.Monke
     rig = Rig(PrefixRunner(), max_sequences=4)
     schedule, planned = rig.core.scheduler.schedule, list[tuple[int, int]]()
 
-    def recorded(now: float) -> Step:
-        step = schedule(now)
+    def recorded(now: float, *, opens: bool) -> Step:
+        step = schedule(now, opens=opens)
         planned.extend((copy.source, copy.target) for copy in step.copies)
         return step
 

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from core_rig import Answer, Rig, answer_alone
+from core_rig import Answer, Rig, SeenTokens, answer_alone
 from prefix_runner import PrefixRunner
 
 from cutaway.errors import QueueFullError
@@ -47,12 +47,14 @@ def ask_something(rng: random.Random, rig: Rig, prefixes: list[list[int]]) -> An
     length = rng.randint(1, 30)
     shared = rng.randint(0, length)
     prompt = rng.choice(prefixes)[:shared] + [rng.randrange(20) for _ in range(length - shared)]
+    watched = isinstance(rig.core.scheduler.policy, ContinuousPolicy) and rng.random() < 0.3
     return rig.ask(
         prompt,
+        watch=SeenTokens(needs_all_logits=rng.random() < 0.5) if watched else None,
         seed=rng.randrange(5),
         stop_ids=rng.choice(((), (3,), range(6))),
         priority=rng.randrange(3),
-        n=rng.choice((1, 1, 1, 2, 7)),
+        n=1 if watched else rng.choice((1, 1, 1, 2, 7)),
         temperature=rng.choice((0.0, 0.7, 2.0)),
         max_tokens=rng.choice((1, 3, 10, None)),
         min_tokens=rng.choice((0, 1)),
@@ -85,8 +87,29 @@ def check(rig: Rig, answer: Answer, events: Counter[str]) -> None:
         assert output.prompt_logprobs is not None
         assert len(output.prompt_logprobs) == len(asked.prompt_ids)
         events["scored"] += 1
+    if answer.generation.watched is not None:
+        check_seen(rig, answer)
+        events["watched"] += not aborted
     events["aborted" if aborted else "whole"] += 1
     events["cached"] += output.num_cached_tokens > 0
+
+
+def check_seen(rig: Rig, answer: Answer) -> None:
+    """A watch has seen each of its request's tokens, and nothing else; and the logits of those that it wanted."""
+    seen, prompt, ids = answer.generation.watched.watch, answer.generation.asked.prompt_ids, answer.ids  # type: ignore[union-attr]
+    assert isinstance(seen, SeenTokens)
+    whole = [*prompt, *ids]
+    ended = answer.output().outputs[0].finish_reason != "abort"
+    computed = sorted(seen.tokens)
+    assert computed == list(range(len(whole) - 1 if ended else len(computed)))
+    assert [seen.tokens[position] for position in computed] == whole[: len(computed)]
+    if ended:
+        all_logits = seen.needs_all_logits or answer.generation.asked.params.prompt_logprobs is not None
+        first = 0 if all_logits else len(prompt) - 1
+        assert sorted(seen.logits) == list(range(first, len(whole) - 1))
+    for position, logits in seen.logits.items():
+        assert logits == rig.runner.logits_after(whole[: position + 1]).tobytes()
+    assert answer.output().num_cached_tokens == 0
 
 
 @pytest.mark.parametrize("name", ["continuous", "continuous, whole prompts", "static", "bucketed"])
@@ -116,5 +139,5 @@ def test_neighbours_change_nothing(name: str) -> None:
         events["copied"] += len(rig.runner.copies)
     needed = {"whole", "aborted", "scored"}
     if name.startswith("continuous"):
-        needed |= {"preempted", "copied", "cached"}
+        needed |= {"preempted", "copied", "cached", "watched"}
     assert {event for event in needed if not events[event]} == set(), events

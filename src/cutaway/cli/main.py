@@ -24,6 +24,7 @@ from cutaway.cli.serve import serve
 from cutaway.cli.shapes import shapes
 from cutaway.cli.show import show
 from cutaway.cli.tokenize import tokenize
+from cutaway.cli.trace import trace
 from cutaway.cli.train_tokenizer import train_tokenizer
 from cutaway.cli.walk import walk
 from cutaway.errors import CutawayError
@@ -43,6 +44,7 @@ COMMANDS = (
     chat,
     serve,
     walk,
+    trace,
     tokenize,
     train_tokenizer,
     pull,

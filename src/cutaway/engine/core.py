@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from cutaway.engine.generation import Generation
+from cutaway.engine.open_steps import OpenShare, open_tap
 from cutaway.engine.outputs import FinishReason
 from cutaway.engine.results import PieceResult, find_results, take_result
 from cutaway.engine.step_batch import ScratchPage, StepBatches
 from cutaway.engine.steps import Steps
+from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError
 from cutaway.ops.cpu.threads import ThreadTeam
@@ -40,13 +42,15 @@ class EngineCore:
         scratch_page: ScratchPage | None = None,
         clock: Callable[[], float] = time.perf_counter,
         team: ThreadTeam | None = None,
+        taps: TapLimits = TapLimits(),  # noqa: B008  (immutable)
     ) -> None:
         """scratch_page: for the pads of static batches. clock: in seconds; deadlines are on it. team: samples the rows
-        of a step; default, this thread alone.
+        of a step; default, this thread alone. taps: what they may cost.
         """
         self.runner, self.scheduler, self.clock = runner, scheduler, clock
         self.totals = Totals()
-        self._batches = StepBatches(scratch_page)
+        self._batches, self._open_batches = StepBatches(scratch_page), StepBatches()
+        self._taps, self._share = taps, OpenShare(taps.share)
         self._team = ThreadTeam(1) if team is None else team
         self._sampler = SamplerRoom(runner.vocab_size, self._team.size)
         self._generations: dict[str, Generation] = {}  # by their ids
@@ -76,7 +80,10 @@ class EngineCore:
         if generation.deadline is not None and generation.deadline <= now:
             generation.cut("deadline", now)
             return
+        watched = generation.watched
         try:
+            if watched is not None:
+                check_room(watched, (each.watched for each in self._generations.values()), self._taps)
             self.scheduler.submit(
                 Request(
                     id=generation.request_id,
@@ -87,8 +94,10 @@ class EngineCore:
                     arrival=now,
                     deadline=generation.deadline,
                     salt=generation.salt,
-                    scores_prompt=asked.params.prompt_logprobs is not None,
+                    scores_prompt=asked.params.prompt_logprobs is not None
+                    or (watched is not None and watched.watch.needs_all_logits),
                     hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
+                    is_open=watched is not None,
                 )
             )
         except BaseException:
@@ -133,7 +142,7 @@ class EngineCore:
             self._abort_overdue()
             if self.runner.num_steps != self._num_steps:
                 self._forget_kv()
-            step = self.scheduler.schedule(self.clock())
+            step = self.scheduler.schedule(self.clock(), opens=self._share.may_open)
             if step.num_tokens == 0:
                 return
             started = self.clock()
@@ -143,6 +152,7 @@ class EngineCore:
                 self._forget_kv()
                 return
             self.totals.count(step, self.scheduler)
+            self._share.count(step, self.clock() - started)
         except BaseException:
             self._undo(step)
             raise
@@ -167,8 +177,12 @@ class EngineCore:
         """From the pages to the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        batch = self._batches.batch_of(step)
-        logits = self.runner.step(batch)
+        if step.is_open:
+            batch = self._open_batches.batch_of(step)
+            logits = self.runner.step_open(batch, open_tap(step, self._generations, batch))
+        else:
+            batch = self._batches.batch_of(step)
+            logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
         return find_results(step, self._generations, logits, hidden, self._team, self._sampler)
 
@@ -215,7 +229,7 @@ class EngineCore:
         if self._generations.pop(generation.request_id, None) is not None:
             self.scheduler.abort(generation.request_id, reason)
         if not self._generations:
-            self._batches.forget()
+            self._forget_batches()
 
     def _break(self, lost: BaseException) -> None:
         """Nobody knows any more who owns which block: all end with an error, and no request is let in."""
@@ -226,7 +240,11 @@ class EngineCore:
         for generation in self.generations():
             generation.fail(error)
         self._generations.clear()
+        self._forget_batches()
+
+    def _forget_batches(self) -> None:
         self._batches.forget()
+        self._open_batches.forget()
 
     def rest(self) -> None:
         """Nothing is left to do: check that nothing is lost. If something is, no further request is let in."""

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from cutaway.engine.choice import Asked, Choice
 from cutaway.engine.outputs import Delta, FinishReason
 from cutaway.engine.pooling import Pool
+from cutaway.engine.watched import Watched
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import Row, SampleResult, score_row
@@ -46,13 +47,14 @@ class Generation:
         deadline: float | None = None,
         salt: bytes = b"",
         whole: bool = False,
+        watched: Watched | None = None,
     ) -> None:
         """sink: is called by the engine's thread. deadline: on the engine's clock. salt: of the prefix cache. whole:
-        hand all events over at the end, together.
+        hand all events over at the end, together. watched: who looks at its steps, which are then run open.
         """
         self.request_id, self.asked = request_id, asked
         self.priority, self.deadline, self.salt = priority, deadline, salt
-        self.sink, self.whole = sink, whole
+        self.sink, self.whole, self.watched = sink, whole, watched
         self.submitted: float | None = None
         self.begun: float | None = None  # when its first step was scheduled
         self.num_cached_tokens = 0  # of the prompt, at that time

@@ -31,7 +31,9 @@ from cutaway.engine.runner import ModelRunner, choose_context
 from cutaway.engine.settings import check_options, engine_settings
 from cutaway.engine.step_batch import ScratchPage
 from cutaway.engine.stream import Stream
+from cutaway.engine.tap_limits import TapAdmission, tap_limits
 from cutaway.engine.totals import Totals
+from cutaway.engine.watched import Tapping
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.open_model import open_model
 from cutaway.formats.source import ModelSource
@@ -56,9 +58,9 @@ CLOSED: Final = "this LLM is closed. Load the model again."
 OPTIONS: Final = (
     "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
     "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
-    "needs_chat, progress"
+    "needs_chat, progress, max_tap_bytes, tap_share"
 )
-GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout"
+GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout, taps"
 EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
 
 
@@ -89,6 +91,8 @@ class LLM:
         chat_template: str | os.PathLike[str] | None = None,
         needs_chat: bool = False,
         progress: Progress | None = None,
+        max_tap_bytes: int | str | None = None,
+        tap_share: float | None = None,
         **foreign: Any,
     ) -> None:
         """Find the model, fetching it if it is missing, and load it.
@@ -116,6 +120,10 @@ class LLM:
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
             progress: is told of the stages of a fetch.
+            max_tap_bytes: that the taps of all requests may keep (docs/taps.md), in bytes or as a text; default,
+                256MiB.
+            tap_share: the part of the time that open steps, of requests with taps, may take while others want to run;
+                default, 0.25.
             foreign: vLLM's other options, taken where they ask for nothing (``engine.foreign_options``).
 
         Raises:
@@ -135,6 +143,7 @@ class LLM:
             "max_waiting_tokens": max_waiting_tokens,
         }
         options = check_options(options)
+        taps = tap_limits(max_tap_bytes, tap_share)
         limit = None if memory is None else parse_bytes(memory, "memory")
         if limit is not None and kv_tokens is not None:
             raise InvalidRequestError(
@@ -185,12 +194,14 @@ class LLM:
             self.settings.scheduler(self.runner.max_step_outputs),
             None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
             team=self.runner.team,
+            taps=taps,
         )
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
         self._closing = threading.RLock()  # a signal handler may close, too
-        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes)
+        admission = TapAdmission(self.runner, taps, self.settings.batching)
+        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes, admission)
 
     def generate(
         self,
@@ -200,6 +211,7 @@ class LLM:
         *,
         priority: int | None = 0,
         timeout: float | None = None,
+        taps: Tapping | None = None,
         **foreign: Any,
     ) -> list[RequestOutput]:
         """Complete each prompt; one output for each, in order.
@@ -207,13 +219,14 @@ class LLM:
         A list of ints is one prompt of token ids. Texts are completed as they are, without the chat template.
         sampling_params: one for all prompts, or one for each; default, ``SamplingParams()``. use_tqdm: show a progress
         bar where there are several prompts and standard error is a terminal. priority: 0 goes before others, 7 is the
-        last. timeout: seconds after which what has not ended is ended, with the finish reason "deadline".
+        last. timeout: seconds after which what has not ended is ended, with the finish reason "deadline". taps: a
+        ``TapRequest``: tensors to be shown of each prompt's steps (docs/taps.md).
         """
         refuse_foreign("LLM.generate", foreign, REQUEST, GENERATE_OPTIONS)
         several = as_list(prompts)
         params = one_for_each(sampling_params, len(several), "prompts")
         pairs = [prompt_ids(prompt, self.tokenizer) for prompt in several]
-        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout)]
+        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout, taps=taps)]
 
     def embed(
         self,
@@ -245,6 +258,7 @@ class LLM:
         *,
         priority: int | None = 0,
         timeout: float | None = None,
+        taps: Tapping | None = None,
         **template: Any,
     ) -> list[RequestOutput]:
         """Answer a conversation, or each of several, through the model's chat template.
@@ -256,7 +270,7 @@ class LLM:
         several = conversations(messages)
         params = one_for_each(sampling_params, len(several), "conversations")
         pairs = [chat_prompt(self.tokenizer, each, **template) for each in several]
-        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout)]
+        return [each.output() for each in self._run_all(pairs, params, use_tqdm, priority, timeout, taps=taps)]
 
     def stream(
         self,
@@ -265,13 +279,14 @@ class LLM:
         *,
         priority: int | None = 0,
         timeout: float | None = None,
+        taps: Tapping | None = None,
     ) -> Stream:
         """Complete one prompt; a delta for each token. The last has the finish reason.
 
-        What is wrong with the prompt is told at once; the request is submitted with the first delta. priority, timeout:
-        as for ``generate``.
+        What is wrong with the prompt is told at once; the request is submitted with the first delta. priority, timeout,
+        taps: as for ``generate``.
         """
-        return self._stream(prompt_ids(prompt, self.tokenizer), sampling_params, priority, timeout)
+        return self._stream(prompt_ids(prompt, self.tokenizer), sampling_params, priority, timeout, taps)
 
     def stream_chat(
         self,
@@ -285,6 +300,7 @@ class LLM:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        taps: Tapping | None = None,
         **foreign: Any,
     ) -> Stream:
         """Answer one conversation; a delta for each token, as ``stream``.
@@ -299,6 +315,7 @@ class LLM:
             continue_final_message: let the answer go on with the last message, whose turn is left open.
             tools: descriptions of functions, for templates that show them to the model.
             chat_template_kwargs: further variables for the template.
+            taps: as for ``generate``.
         """
         prompt = chat_prompt(
             self.tokenizer,
@@ -310,14 +327,19 @@ class LLM:
             chat_template_kwargs=chat_template_kwargs,
             **foreign,
         )
-        return self._stream(prompt, sampling_params, priority, timeout)
+        return self._stream(prompt, sampling_params, priority, timeout, taps)
 
     def _stream(
-        self, prompt: TextAndIds, params: SamplingParams | None, priority: int | None, timeout: float | None
+        self,
+        prompt: TextAndIds,
+        params: SamplingParams | None,
+        priority: int | None,
+        timeout: float | None,
+        taps: Tapping | None,
     ) -> Stream:
         self.engine()
         arrivals: SimpleQueue[Arrival] = SimpleQueue()
-        request = self.requests.make(prompt, params, arrivals.put, priority=priority, timeout=timeout)
+        request = self.requests.make(prompt, params, arrivals.put, priority=priority, timeout=timeout, taps=taps)
         return Stream(self.engine, request, arrivals)
 
     def _run_all(
@@ -328,11 +350,12 @@ class LLM:
         priority: int | None,
         timeout: float | None,
         pooling: Pooling | None = None,
+        taps: Tapping | None = None,
     ) -> list[Received]:
         """All are checked before the first is computed."""
         engine = self.engine()
         arrivals: SimpleQueue[tuple[int, Arrival]] = SimpleQueue()
-        make = partial(self.requests.make, priority=priority, timeout=timeout, whole=True, pooling=pooling)
+        make = partial(self.requests.make, priority=priority, timeout=timeout, whole=True, pooling=pooling, taps=taps)
         requests = [
             make(prompt, each, sink_of(arrivals, number))
             for number, (prompt, each) in enumerate(zip(prompts, params, strict=True))

@@ -3,8 +3,12 @@
 In: tokens as they are generated. Out: deltas while streaming, a ``RequestOutput`` at the end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from cutaway.engine.pooling import Pooling
 
@@ -78,6 +82,14 @@ class CompletionOutput:
 
 
 @dataclass(frozen=True)
+class TappedRows:
+    """A tensor that was tapped: its rows, one for each position of the sequence that was asked for and computed."""
+
+    positions: npt.NDArray[np.int32]  # [n], ascending
+    values: npt.NDArray[Any]  # [n, …]; docs/taps.md has the shape and the type of each
+
+
+@dataclass(frozen=True)
 class RequestOutput:
     """A prompt and its completions. ``seed`` is the one in effect, drawn afresh where none was given."""
 
@@ -90,6 +102,7 @@ class RequestOutput:
     num_cached_tokens: int  # of the prompt, as in ``statistics``
     seed: int
     statistics: Statistics
+    taps: Mapping[str, TappedRows] | None = None  # by name, as "layers.3.attention"; None where none were asked for
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class Received:
             num_cached_tokens=statistics.cached_tokens,
             seed=asked.seed,
             statistics=statistics,
+            taps=None if self.generation.watched is None else self.generation.watched.watch.result(),
         )
 
     def embedding(self) -> EmbeddingRequestOutput:

@@ -4,13 +4,13 @@ right.
 In: an open model source, then batches. Out: float64 logits. It is slow, and made to be obvious: one context, no team.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cutaway.engine.runner import choose_context
+from cutaway.engine.steps import Tap
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
@@ -21,8 +21,6 @@ from cutaway.model.shapes import Limits, dimensions
 from cutaway.ops import reference
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.kv_tiles import SUBTILE
-
-Tap = Callable[[str, int, Any], None]
 
 
 class ReferenceRunner:

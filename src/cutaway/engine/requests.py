@@ -14,6 +14,8 @@ from cutaway.engine.generation import Generation, Sink
 from cutaway.engine.pooling import Pooling, check_pooling
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.received import Received
+from cutaway.engine.tap_limits import TapAdmission
+from cutaway.engine.watched import Tapping
 from cutaway.errors import InvalidRequestError
 from cutaway.grammar.grammars import Grammars
 from cutaway.sampling.forbidden import bad_word_ids, stop_ids
@@ -27,10 +29,11 @@ TextAndIds = tuple[str | None, list[int]]
 class Requests:
     """Makes the requests of one engine."""
 
-    def __init__(self, tokenizer: Tokenizer, context: int, position_bytes: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission) -> None:
         """context: positions of a sequence at most. position_bytes: of the KV cache."""
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
+        self._taps = taps
         self._numbers = itertools.count()
 
     def make(
@@ -45,14 +48,15 @@ class Requests:
         whole: bool = False,
         pooling: Pooling | None = None,
         shown_ids: frozenset[int] = frozenset(),
+        taps: Tapping | None = None,
     ) -> Received:
         """A request that has been checked.
 
         priority: 0 or None goes first. timeout: seconds from now until the request is ended, whatever its state.
         salt: requests of different salts share nothing in the prefix cache. whole: the sink is handed all events at the
         end. pooling: the prompt's embedding is wanted, and no answer. shown_ids: control tokens that are in the text,
-        whatever the parameters say. Where an answer must have a form that was not asked for lately, it takes the time
-        to compile it.
+        whatever the parameters say. taps: what is to be seen of its steps. Where an answer must have a form that was
+        not asked for lately, it takes the time to compile it.
         """
         if params is not None and not isinstance(params, SamplingParams):
             raise no_params(params)
@@ -99,6 +103,7 @@ class Requests:
             deadline=None if timeout is None else time.perf_counter() + float(timeout),
             salt=salt,
             whole=whole,
+            watched=self._taps.watched(taps, params, ids, asked.max_new_tokens),
         )
         return Received(generation, text, self._tokenizer, self._position_bytes)
 

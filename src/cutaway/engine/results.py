@@ -65,8 +65,10 @@ def _ask(piece: StepPiece, generation: Generation, logits: Floats, hidden: Float
     if generation.ended:
         return Asking({}, None, [])
     try:
+        if generation.watched is not None and generation.watched.error is not None:
+            raise generation.watched.error
         scores: dict[int, SampleResult] = {}
-        if piece.sequence.scores_prompt:
+        if piece.sequence.scores_prompt and generation.asked.params.prompt_logprobs is not None:
             with float_environment():
                 scores = generation.score(piece.start, logits, room.scratch())
         if generation.pool is not None:
@@ -86,6 +88,8 @@ def take_result(result: PieceResult, now: float, reserved: int, used: int) -> li
         if asking.error is not None:
             raise asking.error
         generation.scores.update(asking.scores)
+        if generation.watched is not None and not generation.ended:
+            generation.watched.watch.keep()
         if generation.pool is not None and not generation.ended:
             assert asking.hidden is not None
             generation.pool.add(piece.start, asking.hidden)

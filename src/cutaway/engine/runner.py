@@ -4,12 +4,12 @@ In: a model file and the engine's limits; then batches. Out: logits, in each of 
 closed, open, timed.
 """
 
-from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 
+from cutaway.engine.steps import Tap
 from cutaway.errors import InvalidRequestError, shown
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
@@ -32,8 +32,6 @@ from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 SHORTEST_CONTEXT: Final = 2
 DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
 DEFAULT_STEP: Final = 256  # tokens of a step at most: a long prompt is computed in chunks of so many
-
-Tap = Callable[[str, int, Any], None]
 
 
 def choose_context(asked: int | None, config: ModelConfig) -> int:
@@ -81,6 +79,7 @@ class ModelRunner:
         self.vocab_size = self.config.vocab_size
         self.max_step_tokens, self.max_step_outputs = max_tokens, max_outputs
         pages = -(-self.context // page_length) if num_pages is None else num_pages
+        self.kv_dtype = kv_dtype
         self.kv: KVPool = allocate_kv_pool(self.config, pages, page_length, kv_dtype)
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * page_length // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
@@ -122,13 +121,15 @@ class ModelRunner:
         """
         self._check(batch)
         sizes = {**self.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
+        expected = {
+            name: tuple(evaluate(entry, self.dimensions if name.endswith("_input") else sizes) for entry in shape)
+            for name, shape in TAPS.items()
+        }
 
         def checked(team: Team, name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
-            whole_buffer = name.endswith("_input")
-            expected = tuple(evaluate(entry, self.dimensions if whole_buffer else sizes) for entry in TAPS[name])
-            dtype = np.dtype(np.int8 if whole_buffer else np.float32)
-            assert (array.shape, array.dtype) == (expected, dtype), (
-                f"{name} in layer {layer} is {array.shape} {array.dtype}, the shape table says {expected} {dtype}"
+            dtype = np.dtype(np.int8 if name.endswith("_input") else np.float32)
+            assert (array.shape, array.dtype) == (expected[name], dtype), (
+                f"{name} in layer {layer} is {array.shape} {array.dtype}, the shape table says {expected[name]} {dtype}"
             )
             tap(name, layer, array)
 

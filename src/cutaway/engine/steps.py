@@ -3,9 +3,13 @@
 In: a batch of tokens, with the pages where their keys and values go. Out: logits, or hidden states.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from cutaway.ops.cpu.arrays import Batch, Floats
+
+Tap: TypeAlias = Callable[[str, int, Any], None]
+"""What an open run calls after each operation: its name, its layer (-1 outside of them), the array that it wrote."""
 
 
 class Steps(Protocol):
@@ -16,6 +20,9 @@ class Steps(Protocol):
 
     def step(self, batch: Batch) -> Floats:
         """The logits [O, V] of the batch's output rows; the next step may overwrite them."""
+
+    def step_open(self, batch: Batch, tap: Tap) -> Floats:
+        """The same, operation by operation, the same bits: ``tap(name, layer, array)`` after each."""
 
     def hidden_states(self, batch: Batch) -> Floats:
         """The last hidden states [T, D] of all rows of the batch that was computed last."""

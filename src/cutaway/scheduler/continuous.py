@@ -39,19 +39,33 @@ class ContinuousPolicy:
         return None
 
     def plan(self, state: SchedulerState, step: Step) -> None:
-        """Add the pieces of those that run, then of newcomers while there is room."""
+        """Add the pieces of those that run, then of newcomers while there is room. Open requests and others don't share
+        a step; where those whose turn it is have nothing to compute, the others come.
+        """
         _admit_first(state)
+        first = step.opens and any(sequence.request.is_open for sequence in state.running)
+        for is_open in (first, not first):
+            self._plan_kind(state, step, is_open)
+            if step.pieces:
+                return
+
+    def _plan_kind(self, state: SchedulerState, step: Step, is_open: bool) -> None:
+        """Add pieces of open requests, or of the others."""
         if self._chunked_prefill:
-            _fill(state, step, lambda sequence: True)
+            _fill(state, step, lambda sequence: sequence.request.is_open is is_open)
             return
+
+        def prompts(sequence: SequenceState) -> bool:
+            return sequence.request.is_open is is_open and not sequence.decodes
+
         self._planned_prompts = False
         if not self._computed_prompts:
-            _fill(state, step, lambda sequence: not sequence.decodes)
+            _fill(state, step, prompts)
             self._planned_prompts = bool(step.pieces)
         if not step.pieces:
-            _fill(state, step, lambda sequence: sequence.decodes, admits=False)
+            _fill(state, step, lambda sequence: sequence.request.is_open is is_open and sequence.decodes, admits=False)
         if not step.pieces:
-            _fill(state, step, lambda sequence: not sequence.decodes)
+            _fill(state, step, prompts)
             self._planned_prompts = bool(step.pieces)
 
     def completed(self, state: SchedulerState) -> None:

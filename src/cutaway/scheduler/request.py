@@ -25,6 +25,8 @@ class Request:
     scores_prompt: bool = False  # the logits of all its tokens are wanted
     hidden: Hidden | None = None  # the hidden states of these tokens are wanted, and no logits: it ends with its prompt
 
+    is_open: bool = False  # its tokens go through steps that are run open, which have no others
+
     @property
     def longest(self) -> int:
         """Positions that one choice has at most: the last new token is never an input, so it has none."""

@@ -163,8 +163,10 @@ class Scheduler:
         late = self._deadlines.first()
         return late.id if late is not None and late.deadline is not None and late.deadline <= now else None
 
-    def schedule(self, now: float) -> Step:
+    def schedule(self, now: float, *, opens: bool = True) -> Step:
         """The next step at this reading of the clock. Without tokens, there is nothing to compute or to complete.
+
+        opens: open requests have their turn, where there are any; else they have it only if no others can go on.
 
         If it raises, no step is in flight, and all that run compute their tokens again.
         """
@@ -172,7 +174,7 @@ class Scheduler:
             raise ValueError(f"step {self._in_flight.number} is neither completed nor cancelled")
         self._now = now
         state = self._state
-        step = Step(state.step)
+        step = Step(state.step, opens=opens)
         try:
             self.policy.plan(state, step)
         except BaseException:  # blocks may have been taken that needed a copy, and the copies are lost

@@ -73,8 +73,11 @@ class SequenceState:
 
     @property
     def reads_cache(self) -> bool:
-        """Whether it may begin with cached blocks, which have keys and values alone: no logits, no hidden states."""
-        return bool(self.num_new_tokens) or not (self.scores_prompt or self.request.hidden == "all")
+        """Whether it may begin with cached blocks, which have keys and values alone: no logits, no hidden states, and
+        nothing that a tap could show.
+        """
+        request = self.request
+        return bool(self.num_new_tokens) or not (self.scores_prompt or request.hidden == "all" or request.is_open)
 
     @property
     def decodes(self) -> bool:

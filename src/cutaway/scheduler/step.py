@@ -34,6 +34,12 @@ class Step:
     pieces: list[StepPiece] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)  # to be made in this order, before the forward
     num_pads: int = 0  # rows that a static batch computes for nobody, in the scratch page
+    opens: bool = False  # open requests have their turn, if there are any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has pieces of open requests; then it has no others."""
+        return bool(self.pieces) and self.pieces[0].sequence.request.is_open
 
     @property
     def wants_hidden(self) -> bool:

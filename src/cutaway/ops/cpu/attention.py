@@ -56,7 +56,7 @@ MOST_SHARED: Final = 64  # partials of chunks that the team can share
 BALANCE: Final = 4  # work items a member below which contexts are split
 
 _NEVER: Final = np.float32(-1e30)  # the score of a position that is not attended
-_NO_WINDOW: Final = 1 << 30  # a window of more positions than there are
+NO_WINDOW: Final = 1 << 30  # a window of more positions than there are
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -105,7 +105,7 @@ def _scores(kv: KVCache, keys: int, queries: int, rows: int, head_dim: int, scor
 
 
 @inner_jit
-def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max: int, partial_sum: int) -> None:
+def softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max: int, partial_sum: int) -> None:
     """scores[0:64] become e^(score - m), 0 outside first … end - 1; m and l are written in all lanes. Scores are
     soft-capped before, where the cap is not 0.
     """
@@ -128,7 +128,7 @@ def _softmax_row(scores: int, first: int, end: int, cap: np.float32, partial_max
 
 
 @inner_jit
-def _mix_rows(
+def mix_rows(
     kernel: int,
     values: int,
     begin: int,
@@ -173,7 +173,7 @@ def _copy_partial(source: int, target: int, rows: int, head_dim: int) -> None:
 
 
 @inner_jit
-def _push(top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_dim: int) -> int:
+def push(top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_dim: int) -> int:
     """The partial of leaf ``number`` lies in the slot at ``top`` of a stack: merge all subtrees that it completes.
     Leaves below ``lowest`` are not in the tree. Returns the next free slot's address.
     """
@@ -187,7 +187,7 @@ def _push(top: int, number: int, lowest: int, slot_bytes: int, rows: int, head_d
 
 
 @inner_jit
-def _collapse(stack: int, top: int, slot_bytes: int, rows: int, head_dim: int) -> None:
+def collapse(stack: int, top: int, slot_bytes: int, rows: int, head_dim: int) -> None:
     """Merge what is left on the stack below ``top``, its next free slot, right to left, into its first one."""
     while top > stack + slot_bytes:
         _merge(top - 2 * slot_bytes, top - slot_bytes, rows, head_dim)
@@ -195,7 +195,7 @@ def _collapse(stack: int, top: int, slot_bytes: int, rows: int, head_dim: int) -
 
 
 @inner_jit
-def _span(position: int, window: int, start: int, length: int) -> tuple[int, int]:
+def span(position: int, window: int, start: int, length: int) -> tuple[int, int]:
     """Which of the ``length`` positions from ``start`` on a query attends: first and end, counted from there."""
     first = min(length, max(0, position - window + 1 - start))
     return first, min(length, max(0, position + 1 - start))
@@ -223,22 +223,22 @@ def _mix_block(
     one alone attends after, row by row: a weight of 0 is not enough, since 0 · NaN would leak from a slot that nobody
     wrote yet.
     """
-    begin, _ = _span(position + min(num_queries - 1, (row + step - 1) // group), window, start, SUBTILE)
-    _, end = _span(position + min(num_queries - 1, row // group), window, start, SUBTILE)
+    begin, _ = span(position + min(num_queries - 1, (row + step - 1) // group), window, start, SUBTILE)
+    _, end = span(position + min(num_queries - 1, row // group), window, start, SUBTILE)
     end = max(begin, end)
     if begin > 0:
         for r in range(step):
-            first, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
+            first, last = span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
             early = min(begin, last)
-            _mix_rows(
+            mix_rows(
                 kv.mix_one, values, first, early, weights + 4 * TILE * r, head_dim, out + r * out_stride, out_stride
             )
     kernel = kv.mix_most if step == MOST_QUERIES else kv.mix_many if step == QUERY_BLOCK else kv.mix_one
-    _mix_rows(kernel, values, begin, end, weights, head_dim, out, out_stride)
+    mix_rows(kernel, values, begin, end, weights, head_dim, out, out_stride)
     for r in range(1, step):
-        _, last = _span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
+        _, last = span(position + min(num_queries - 1, (row + r) // group), window, start, SUBTILE)
         late = weights + 4 * TILE * r
-        _mix_rows(kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
+        mix_rows(kv.mix_one, values, end, last, late, head_dim, out + r * out_stride, out_stride)
 
 
 @inner_jit
@@ -262,17 +262,17 @@ def _attend_tile(
     rows = padded_rows(num_queries * group)
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     start = tile * TILE
-    first, _ = _span(position, window, start, TILE)
-    _, end = _span(position + num_queries - 1, window, start, TILE)
+    first, _ = span(position, window, start, TILE)
+    _, end = span(position + num_queries - 1, window, start, TILE)
     subtiles = range(first // SUBTILE, (end + SUBTILE - 1) // SUBTILE)  # that any of the queries attends
     for j in subtiles:
         keys = kv.keys + base + subtile_index(batch, kv, sequence, SUBTILES * tile + j) * kv.subtile_bytes
         _scores(kv, keys, queries, rows, head_dim, scores + 64 * j)
     for r in range(rows):
         # Rows that only fill up the last block do as the last query does.
-        first, end = _span(position + min(num_queries - 1, r // group), window, start, TILE)
+        first, end = span(position + min(num_queries - 1, r // group), window, start, TILE)
         o = partial + r * stride
-        _softmax_row(scores + 4 * TILE * r, first, end, cap, o + 4 * head_dim, o + 4 * head_dim + 64)
+        softmax_row(scores + 4 * TILE * r, first, end, cap, o + 4 * head_dim, o + 4 * head_dim + 64)
         for i in range(0, 4 * head_dim, 64):
             store(o + i, zeros(1))
     for j in subtiles:
@@ -317,7 +317,7 @@ def _gather_queries(
 
 
 @inner_jit
-def _write_out(partial: int, first: int, num_queries: int, head: int, group: int, head_dim: int, out: Floats) -> None:
+def write_out(partial: int, first: int, num_queries: int, head: int, group: int, head_dim: int, out: Floats) -> None:
     """out = o / l."""
     stride = 4 * (head_dim + PARTIAL_EXTRA)
     for r in range(num_queries * group):
@@ -374,9 +374,9 @@ def _merge_chunks(
         for part in range(lowest, (num_tiles + chunk - 1) // chunk):
             source = scratch.shared.ctypes.data + (item * num_chunks + part) * slot_bytes
             _copy_partial(source, top, rows, head_dim)
-            top = _push(top, part, lowest, slot_bytes, rows, head_dim)
-        _collapse(stack, top, slot_bytes, rows, head_dim)
-        _write_out(stack, first, num_queries, head, group, head_dim, out)
+            top = push(top, part, lowest, slot_bytes, rows, head_dim)
+        collapse(stack, top, slot_bytes, rows, head_dim)
+        write_out(stack, first, num_queries, head, group, head_dim, out)
         item = take(team, num_items)
     barrier(team)
 
@@ -403,7 +403,7 @@ def attention(
     qkv: [T, (H + 2 Hkv) · Dh] with rotated queries, out: [T, H · Dh] float32. Dh is a multiple of 16. This step's keys
     and values are in the cache already.
     """
-    reach = window if window > 0 else _NO_WINDOW
+    reach = window if window > 0 else NO_WINDOW
     group = num_heads // num_kv_heads
     num_runs = batch.runs.shape[0]
     slot_bytes = scratch.stack.strides[1]
@@ -445,10 +445,10 @@ def attention(
                     top,
                 )
                 number = tile - part * chunk
-                top = _push(top, number, lowest - part * chunk, slot_bytes, rows, head_dim)
-            _collapse(stack, top, slot_bytes, rows, head_dim)
+                top = push(top, number, lowest - part * chunk, slot_bytes, rows, head_dim)
+            collapse(stack, top, slot_bytes, rows, head_dim)
             if num_chunks == 1:
-                _write_out(stack, first, num_queries, head, group, head_dim, out)
+                write_out(stack, first, num_queries, head, group, head_dim, out)
             else:
                 _copy_partial(stack, scratch.shared.ctypes.data + item * slot_bytes, rows, head_dim)
         item = take(team, num_items)

@@ -1,0 +1,66 @@
+"""The plan of a request's taps: which rows of which tensors, and how many bytes that is at most.
+
+In: selections, a model, the lengths of prompt and answer. Out: the plan, before anything is computed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutaway.audit.taps.selection import Mask, Selection, layers_of, positions_of, tensor_of
+from cutaway.audit.taps.tensors import TapTensor
+
+
+@dataclass(frozen=True)
+class TapPlan:
+    """``wanted``: positions [P] of each tensor and layer, -1 outside the layers; tensors of the same positions share
+    their mask.
+    """
+
+    wanted: Mapping[tuple[TapTensor, int], Mask]
+    dimensions: Mapping[str, int]
+    num_prompt: int
+    num_positions: int  # P, at most
+
+    def key_bytes(self, tensor: TapTensor, layer: int) -> int:
+        """Bytes of one tensor, all of its rows, at most; with columns for the last one's positions."""
+        mask = self.wanted[tensor, layer]
+        columns = int(np.flatnonzero(mask)[-1]) + 1
+        return int(mask.sum()) * tensor.row_bytes({**self.dimensions, "C": columns})
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all, at most: an answer that ends early has less."""
+        return sum(self.key_bytes(*each) for each in self.wanted)
+
+    @property
+    def needs_all_logits(self) -> bool:
+        """Whether a tensor is wanted at a position of the prompt that has it only if its logits are computed."""
+        before = self.num_prompt - 1
+        return any(tensor.of_outputs and mask[:before].any() for (tensor, _), mask in self.wanted.items())
+
+    def describe(self) -> str:
+        """In words."""
+        rows = sum(int(mask.sum()) for mask in self.wanted.values())
+        tensors = "1 tensor" if len(self.wanted) == 1 else f"{len(self.wanted):,} tensors"
+        return f"{tensors} with {rows:,} rows together, of {self.num_positions:,} positions at most"
+
+
+def plan_taps(
+    selections: Sequence[Selection],
+    tensors: Mapping[str, TapTensor],
+    dimensions: Mapping[str, int],
+    num_prompt: int,
+    max_new_tokens: int,
+) -> TapPlan:
+    """dimensions: the model's, by the shape table's names. Raises InvalidRequestError for what there isn't."""
+    num_positions = num_prompt + max_new_tokens - 1
+    wanted: dict[tuple[TapTensor, int], Mask] = {}
+    for selection in selections:
+        tensor = tensor_of(selection, tensors)
+        mask = positions_of(selection, tensor.of_outputs, num_prompt, num_positions)
+        for layer in layers_of(selection, dimensions["L"]) if tensor.in_layers else [-1]:
+            before = wanted.get((tensor, layer))
+            wanted[tensor, layer] = mask if before is None else before | mask
+    return TapPlan(wanted, dimensions, num_prompt, num_positions)

@@ -1,0 +1,55 @@
+"""Open steps: when they may be run, and who sees what in them.
+
+In: how long steps took; a step whose pieces are all watched. Out: whether the next one may be open; a tap for the
+runner.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutaway.engine.generation import Generation
+from cutaway.engine.steps import Tap
+from cutaway.engine.watched import StepRows, Watched
+from cutaway.ops.cpu.arrays import Batch
+from cutaway.scheduler.step import Step
+
+
+class OpenShare:
+    """Lets open steps take a share of the time: after one that took t seconds, closed steps are owed t (1 - s) / s.
+
+    Where there is nothing to be computed closed, the scheduler plans an open step whatever is owed.
+    """
+
+    def __init__(self, share: float) -> None:
+        """share: s, between 0 and 1."""
+        self._factor = (1 - share) / share
+        self._owed = 0.0  # seconds
+
+    @property
+    def may_open(self) -> bool:
+        """Whether closed steps have had what they were owed."""
+        return self._owed <= 0
+
+    def count(self, step: Step, seconds: float) -> None:
+        """A step took so long."""
+        self._owed = seconds * self._factor if step.is_open else max(0.0, self._owed - seconds)
+
+
+def open_tap(step: Step, generations: Mapping[str, Generation], batch: Batch) -> Tap:
+    """A tap by which each request sees its rows of an open step, and what it wanted to see of them."""
+    watching: list[Watched] = []
+    token = output = 0
+    for piece in step.pieces:
+        watched = generations[piece.sequence.request.id].watched
+        tokens = slice(token, token + piece.num_tokens)
+        outputs = slice(output, output + piece.num_outputs)
+        token, output = tokens.stop, outputs.stop
+        if watched is not None:
+            watched.begin(StepRows(batch, tokens, outputs))
+            watching.append(watched)
+
+    def tap(name: str, layer: int, array: Any) -> None:
+        for each in watching:
+            each.see(name, layer, array)
+
+    return tap

@@ -1,0 +1,75 @@
+"""Looking into steps: what the engine offers to whoever wants to see the tensors of a request while it is computed.
+
+In: a ``Tapping``, which says what is to be seen and knows how to keep it. Out: for each step that is run open, the rows
+of one request, operation by operation. The engine knows nothing of what is done with them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from cutaway.engine.outputs import TappedRows
+from cutaway.ops.cpu.arrays import Batch
+
+if TYPE_CHECKING:
+    from cutaway.engine.runner import ModelRunner
+
+
+class StepRows(NamedTuple):
+    """Which rows of an open step are one request's."""
+
+    batch: Batch
+    tokens: slice  # of the T rows
+    outputs: slice  # of the O rows
+
+
+class Watch(Protocol):
+    """What looks at the steps of one request; what it keeps of a step counts once the step does."""
+
+    num_bytes: int  # that it will keep, at most
+    needs_all_logits: bool  # of the prompt, not of its last token alone
+
+    def describe(self) -> str:
+        """What ``num_bytes`` are for, to be told where they are too many."""
+
+    def begin(self, rows: StepRows) -> None:
+        """A step begins, maybe the last one once more: that one did not count."""
+
+    def see(self, name: str, layer: int, array: Any) -> None:
+        """What an operation wrote, all rows of the step: the engine's own buffer, to be copied."""
+
+    def keep(self) -> None:
+        """The step counts."""
+
+    def result(self) -> Mapping[str, TappedRows]:
+        """All that was kept so far; any thread may ask."""
+
+
+@runtime_checkable
+class Tapping(Protocol):
+    """What a request wants to be shown of its steps."""
+
+    def watch(self, runner: "ModelRunner", prompt_ids: Sequence[int], max_new_tokens: int) -> Watch:
+        """A watch for one request. Raises InvalidRequestError for what there isn't to be seen."""
+
+
+class Watched:
+    """A watch whose errors are its own request's: the others of the step don't notice."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.error: Exception | None = None
+
+    def begin(self, rows: StepRows) -> None:
+        """A step begins."""
+        try:
+            self.watch.begin(rows)
+        except Exception as error:
+            self.error = error
+
+    def see(self, name: str, layer: int, array: Any) -> None:
+        """An operation is done."""
+        if self.error is None:
+            try:
+                self.watch.see(name, layer, array)
+            except Exception as error:
+                self.error = error
