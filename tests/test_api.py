@@ -38,6 +38,7 @@ def test_every_name_is_there() -> None:
         "RequestOutput",
         "SamplingParams",
         "StructuredOutputsParams",
+        "TapRequest",
         "__version__",
     }
     from cutaway.engine.llm import LLM

@@ -59,6 +59,10 @@ def serve(
         _option("--allowed-host", "A further name by which clients call the server, as models.example.org; * is any."),
     ] = None,
     max_body_size: Annotated[str, _option("--max-body-size", "Of a request; more is refused by 413.")] = "4MiB",
+    max_tap_bytes: Annotated[
+        str | None,
+        _option("--max-tap-bytes", "Let requests tap tensors, of so many bytes together, as 16MiB; default, none may."),
+    ] = None,
     grace: Annotated[float, _option("--grace", "Seconds that running requests have when the server ends.")] = 10.0,
     log_format: Annotated[str, _option("--log-format", "text, or json: an object a line.")] = "text",
 ) -> None:
@@ -74,6 +78,7 @@ def serve(
         cors_origins=tuple(cors_origin or ()),
         allowed_hosts=tuple(allowed_host or ()),
         max_body_size=parse_bytes(max_body_size, "max_body_size"),
+        max_tap_bytes=None if max_tap_bytes is None else parse_bytes(max_tap_bytes, "max_tap_bytes"),
         grace=grace,
         log_format=log_format,
     )
@@ -102,6 +107,7 @@ def serve(
                 kv_dtype=kv_dtype,
                 chat_template=chat_template,
                 progress=fetching,
+                max_tap_bytes=settings.max_tap_bytes,
             )
 
     if not settings.api_keys and not is_loopback(host):

@@ -19,6 +19,7 @@ from cutaway.engine.pooling import DEFAULT_POOLING, Pooling
 from cutaway.engine.prompts import Prompt, chat_prompt, prompt_ids
 from cutaway.engine.received import Received
 from cutaway.engine.requests import TextAndIds
+from cutaway.engine.watched import Tapping
 from cutaway.errors import CutawayError
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.structured_outputs import StructuredOutputsParams
@@ -158,10 +159,11 @@ class AsyncEngine:
         timeout: float | None = None,
         salt: bytes = b"",
         shown_ids: frozenset[int] = frozenset(),
+        taps: Tapping | None = None,
     ) -> AsyncStream:
         """Let a request wait for its turn. Parameters as for ``LLM.stream``; salt: requests of different salts share
         nothing in the prefix cache, so that the time of one tells nothing about another. shown_ids: control tokens
-        that are in the text nevertheless.
+        that are in the text nevertheless. taps: as for ``LLM.generate``.
 
         Raises QueueFullError, with an estimate of when to try again, where too many wait already.
         """
@@ -172,6 +174,7 @@ class AsyncEngine:
             timeout,
             salt,
             shown_ids=shown_ids,
+            taps=taps,
         )
 
     async def submit_embedding(
@@ -197,9 +200,12 @@ class AsyncEngine:
         timeout: float | None = None,
         salt: bytes = b"",
         shown_ids: frozenset[int] = frozenset(),
+        taps: Tapping | None = None,
         **template: Any,
     ) -> AsyncStream:
-        """The same for a conversation. Parameters as for ``LLM.stream_chat``; salt and shown_ids as for ``submit``."""
+        """The same for a conversation. Parameters as for ``LLM.stream_chat``; salt, shown_ids and taps as for
+        ``submit``.
+        """
         return await self._submit(
             lambda: chat_prompt(self.llm.tokenizer, messages, **template),
             sampling_params,
@@ -207,6 +213,7 @@ class AsyncEngine:
             timeout,
             salt,
             shown_ids=shown_ids,
+            taps=taps,
         )
 
     async def _submit(
@@ -218,6 +225,7 @@ class AsyncEngine:
         salt: bytes = b"",
         pooling: Pooling | None = None,
         shown_ids: frozenset[int] = frozenset(),
+        taps: Tapping | None = None,
     ) -> AsyncStream:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
@@ -240,6 +248,7 @@ class AsyncEngine:
                 salt=salt,
                 pooling=pooling,
                 shown_ids=shown_ids,
+                taps=taps,
             )
         )
         try:

@@ -16,6 +16,7 @@ from cutaway.engine.async_engine import AsyncEngine, AsyncStream
 from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
 from cutaway.engine.pooling import Pooling
+from cutaway.engine.watched import Tapping
 from cutaway.errors import CapacityError
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.sampling.params import SamplingParams
@@ -112,12 +113,13 @@ class Service:
         params: SamplingParams,
         state: Mapping[str, Any],
         shown_ids: frozenset[int] = frozenset(),
+        taps: Tapping | None = None,
     ) -> Work:
         """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
-        tokens that are in the text nevertheless.
+        tokens that are in the text nevertheless. taps: what is to be seen of each prompt's steps.
         """
         engine, salt = self.model.engine, state["client"].salt
-        submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids) for ids in prompts]
+        submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps) for ids in prompts]
         return await self._admit(name, submitting, params, state)
 
     async def begin_embeddings(

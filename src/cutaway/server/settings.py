@@ -27,6 +27,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()  # whose pages may use the server from a browser; "*": all
     allowed_hosts: tuple[str, ...] = ()  # further names by which the server is called; "*": any
     max_body_size: int = DEFAULT_BODY  # bytes
+    max_tap_bytes: int | None = None  # that tapped tensors may have, of all requests together; None: there are no taps
     grace: float = DEFAULT_GRACE  # seconds that running requests have at the end
     log_format: str = "text"  # one of FORMATS
 
@@ -51,6 +52,11 @@ class ServerSettings:
                 )
         if self.max_body_size < 1:
             raise InvalidRequestError(f"max_body_size is {self.max_body_size}; it must be 1 at least.", "max_body_size")
+        if self.max_tap_bytes is not None and self.max_tap_bytes < 1:
+            raise InvalidRequestError(
+                f"max_tap_bytes is {self.max_tap_bytes}; it must be 1 at least. Leave it out to refuse taps.",
+                "max_tap_bytes",
+            )
         if not 0 <= self.grace <= MOST_GRACE:
             raise InvalidRequestError(
                 f"grace is {self.grace:g} s; it must be 0 to {MOST_GRACE:g}. Use 0 to end at once.", "grace"

@@ -57,10 +57,12 @@ def plan_taps(
     """dimensions: the model's, by the shape table's names. Raises InvalidRequestError for what there isn't."""
     num_positions = num_prompt + max_new_tokens - 1
     wanted: dict[tuple[TapTensor, int], Mask] = {}
+    masks: dict[bytes, Mask] = {}  # each once
     for selection in selections:
         tensor = tensor_of(selection, tensors)
         mask = positions_of(selection, tensor.of_outputs, num_prompt, num_positions)
         for layer in layers_of(selection, dimensions["L"]) if tensor.in_layers else [-1]:
             before = wanted.get((tensor, layer))
-            wanted[tensor, layer] = mask if before is None else before | mask
+            whole = mask if before is None else before | mask
+            wanted[tensor, layer] = masks.setdefault(whole.tobytes(), whole)
     return TapPlan(wanted, dimensions, num_prompt, num_positions)

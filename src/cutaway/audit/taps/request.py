@@ -4,6 +4,7 @@ In: taps, as texts. Out: a watch for each request that is asked with it.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from cutaway.audit.taps.plan import TapPlan, plan_taps
 from cutaway.audit.taps.selection import parse
@@ -12,6 +13,8 @@ from cutaway.audit.taps.watch import TapWatch
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
 from cutaway.memory.kv_cache import kv_format
+
+MOST_TAPS: Final = 256
 
 
 class TapRequest:
@@ -23,6 +26,10 @@ class TapRequest:
 
     def __init__(self, *taps: str) -> None:
         """Raises InvalidRequestError for what is no tap; a name is looked up when it is used with a model."""
+        if len(taps) > MOST_TAPS:
+            raise InvalidRequestError(
+                f"there are {len(taps):,} taps; it must be {MOST_TAPS} at most. Use * and ranges.", "taps"
+            )
         if not taps:
             raise InvalidRequestError("there is no tap; name one at least, as in 'layers.*.resid'.", "taps")
         self.taps = taps

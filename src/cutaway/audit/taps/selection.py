@@ -27,6 +27,7 @@ SYNTAX: Final = re.compile(r"(?:layers\.(?P<layers>[^.@]*)\.)?(?P<name>[^@]+)(?:
 RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
 WORDS: Final = ("all", "prompt", "generated", "answer")
 ALL_LAYERS: Final = "*"
+MOST_CHARACTERS: Final = 200
 MOST_NEAR: Final = 3  # names that an error suggests
 
 Mask = npt.NDArray[np.bool_]
@@ -44,11 +45,11 @@ class Selection:
 
 def parse(text: object) -> Selection:
     """Raises InvalidRequestError for what is no tap."""
-    found = SYNTAX.fullmatch(text) if isinstance(text, str) else None
+    found = SYNTAX.fullmatch(text) if isinstance(text, str) and len(text) <= MOST_CHARACTERS else None
     if found is None or not isinstance(text, str):
         raise InvalidRequestError(
-            f"a tap is {shown(text)}; it must be [layers.LAYERS.]NAME[@PLACES], as in 'layers.3.attention', "
-            "'layers.*.resid@generated' or 'logits'.",
+            f"a tap is {shown(text)}; it must be [layers.LAYERS.]NAME[@PLACES], {MOST_CHARACTERS} characters at most, "
+            "as in 'layers.3.attention', 'layers.*.resid@generated' or 'logits'.",
             "taps",
         )
     selection = Selection(text, found["layers"], found["name"], found["places"])

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cutaway.engine.watched import Tapping
 from cutaway.errors import InvalidRequestError
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.structured_outputs import FIELD
@@ -21,15 +22,23 @@ TOOLS_FORM: Final = AskedForm(None, f"{FIELD}.grammar", "tools")
 
 
 async def begin_answer(
-    service: Service, name: str, prompt: ChatPrompt, params: SamplingParams, form: AskedForm, state: Mapping[str, Any]
+    service: Service,
+    name: str,
+    prompt: ChatPrompt,
+    params: SamplingParams,
+    form: AskedForm,
+    state: Mapping[str, Any],
+    taps: Tapping | None = None,
 ) -> tuple[Work, AnswerRules]:
-    """Let the answer wait. state: of the HTTP request. Errors name a tool's schema as OpenAI's chats do."""
+    """Let the answer wait. state: of the HTTP request. taps: what is to be seen of it. Errors name a tool's schema as
+    OpenAI's chats do.
+    """
     model, use = service.model.llm, prompt.rules.use
     with form.errors():
         params, rules = with_form(model.tokenizer, prompt.rules, params)
     with TOOLS_FORM.errors() if use.tools else form.errors():
         try:
-            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids)
+            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids, taps)
         except InvalidRequestError as error:
             if not (use.tools and (error.field or "").startswith(FIELD)):
                 raise

@@ -13,6 +13,7 @@ from cutaway.server.openai.chat_prompt import read_chat
 from cutaway.server.openai.chat_reply import ChatReply
 from cutaway.server.openai.chat_schema import ChatRequest
 from cutaway.server.openai.prompts import check_room
+from cutaway.server.openai.taps import tap_request
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
 
@@ -31,6 +32,7 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     model = service.model
     model.check_name(body.model)
     ignored = body.ignored()
+    taps = tap_request(body.taps, service.settings.max_tap_bytes)
     use, form = body.tool_use(), body.form()
     with form.errors():
         params = body.sampling_params(
@@ -41,5 +43,5 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     check_room(len(prompt.ids), params.max_tokens, model.context, "messages", name)
     name, state = f"chatcmpl-{request.state.request_id}", request.scope["state"]
-    work, rules = await begin_answer(service, name, prompt, params, form, state)
+    work, rules = await begin_answer(service, name, prompt, params, form, state, taps)
     return ChatReply(model, work, body, ignored, rules)

@@ -14,6 +14,7 @@ from cutaway.server.http.route import Route
 from cutaway.server.openai.completion_reply import CompletionReply
 from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
 from cutaway.server.openai.prompts import TextOrIds, check_room, read_prompts
+from cutaway.server.openai.taps import tap_request
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
 from cutaway.tokenizer.tokenizer import Tokenizer
@@ -34,6 +35,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     model.check_name(body.model)
     ignored = body.ignored()
     body.check()
+    taps = tap_request(body.taps, service.settings.max_tap_bytes)
     form = body.form()
     with form.errors():
         params = completion_params(body, structured_outputs=form.given)
@@ -43,7 +45,8 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
     with form.errors():
-        work = await service.begin(f"cmpl-{request.state.request_id}", ids, params, request.scope["state"])
+        name = f"cmpl-{request.state.request_id}"
+        work = await service.begin(name, ids, params, request.scope["state"], taps=taps)
     return CompletionReply(model, work, body, ignored, prompts)
 
 

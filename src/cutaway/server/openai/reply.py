@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from cutaway.server.openai.reply_fields import ReplyFields
+from cutaway.server.openai.taps import tapped
 from cutaway.server.openai.usage import usage
 from cutaway.server.respond import Streamable
 from cutaway.server.service import ServedModel
@@ -48,14 +49,17 @@ class Reply(Streamable, Generic[Body]):
     def beside(self, *, with_usage: bool) -> dict[str, Any]:
         """What comes beside the answers, when they have ended."""
         found: dict[str, Any] = {"usage": self.usage()} if with_usage else {}
+        beside: dict[str, Any] = {}
         if self.body.return_parameters:
-            found["cutaway"] = {
+            beside = {
                 "parameters": asdict(self.work.params),
                 "seeds": [stream.seed for stream in self.work.streams],
                 "ignored": list(self.ignored),
                 "statistics": [asdict(stream.statistics()) for stream in self.work.streams],
             }
-        return found
+        if self.body.taps:
+            beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
+        return {**found, "cutaway": beside} if beside else found
 
     def usage(self) -> dict[str, Any]:
         """The tokens."""

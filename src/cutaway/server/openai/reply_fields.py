@@ -29,6 +29,12 @@ class ReplyFields(RequestBody):
         None, description='Add "cutaway": the parameters in effect, the seed, what was ignored.'
     )
 
+    taps: list[str] | None = Field(
+        None,
+        description='Add "cutaway.taps": tensors of the computation, by names as "layers.3.attention"; docs/taps.md. '
+        "Only where the server allows it.",
+    )
+
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with its usage."""

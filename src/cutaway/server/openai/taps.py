@@ -1,0 +1,44 @@
+"""Taps over HTTP: the field of a body, and what a reply has of them.
+
+In: JSON, or what was tapped. Out: a ``TapRequest``, where the server's owner allows taps; rows as base64.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cutaway.audit.taps.request import TapRequest
+from cutaway.engine.outputs import TappedRows
+from cutaway.server.http.errors import ApiError
+
+
+def tap_request(taps: Sequence[str] | None, max_tap_bytes: int | None) -> TapRequest | None:
+    """What was asked for. max_tap_bytes: of the server's settings; None refuses all."""
+    if not taps:
+        return None
+    if max_tap_bytes is None:
+        raise ApiError(
+            403,
+            "taps are not allowed here: they show the inside of a request, and slow others down. Leave it out, or "
+            "start the server with --max-tap-bytes.",
+            "taps",
+            "taps_not_allowed",
+        )
+    return TapRequest(*taps)
+
+
+def tapped(taps: Mapping[str, TappedRows]) -> dict[str, Any]:
+    """By name: positions, and the rows in base64, C order, little-endian."""
+    return {name: _rows(found) for name, found in taps.items()}
+
+
+def _rows(found: TappedRows) -> dict[str, Any]:
+    values = np.ascontiguousarray(found.values)
+    return {
+        "positions": found.positions.tolist(),
+        "shape": list(values.shape),
+        "dtype": str(values.dtype),
+        "base64": base64.b64encode(values.data).decode(),
+    }

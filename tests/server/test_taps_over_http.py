@@ -1,0 +1,118 @@
+"""Tapped tensors over HTTP: the same as from Python, where the server's owner allows it; else an error."""
+
+import base64
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, SamplingParams, TapRequest
+from support.bits import differing
+from support.http_server import RunningServer, running
+
+TAPS = ["layers.*.resid@answer", "layers.2.attn.weights", "layers.0.attention_input@2"]
+BODY = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 4, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def small(smollm2_path: Path) -> Iterator[LLM]:
+    with LLM(smollm2_path, threads=2, max_model_len=256, max_tap_bytes=1_000_000) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def tapping(small: LLM) -> Iterator[RunningServer]:
+    with running(small, max_tap_bytes=1_000_000) as started:
+        yield started
+
+
+def arrays(taps: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: np.frombuffer(base64.b64decode(each["base64"]), each["dtype"]).reshape(each["shape"])
+        for name, each in taps.items()
+    }
+
+
+def test_completions(tapping: RunningServer, small: LLM) -> None:
+    prompts = [BODY["prompt"], "One, two,"]
+    reply = tapping.post("/v1/completions", {**BODY, "prompt": prompts, "taps": TAPS}).json
+    assert set(reply["cutaway"]) == {"taps"}
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+    want = small.generate(prompts, params, taps=TapRequest(*TAPS))
+    for got, output, choice in zip(reply["cutaway"]["taps"], want, reply["choices"], strict=True):
+        assert choice["text"] == output.outputs[0].text
+        assert output.taps is not None
+        assert set(got) == set(output.taps)
+        for name, array in arrays(got).items():
+            assert differing(array, output.taps[name].values) == 0
+            assert got[name]["positions"] == output.taps[name].positions.tolist()
+
+
+def test_chats_whole_and_as_a_stream(tapping: RunningServer) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 4}
+    whole = tapping.post("/v1/chat/completions", {**body, "taps": TAPS, "return_parameters": True}).json
+    assert set(whole["cutaway"]) == {"parameters", "seeds", "ignored", "statistics", "taps"}
+    *_, last, done = tapping.post("/v1/chat/completions", {**body, "taps": TAPS, "stream": True}).events
+    assert done == "[DONE]"
+    assert last["cutaway"] == {"taps": whole["cutaway"]["taps"]}
+    plain = tapping.post("/v1/chat/completions", body).json
+    assert plain["choices"] == whole["choices"]
+    assert "cutaway" not in plain
+
+
+@pytest.mark.parametrize(
+    ("taps", "status", "code", "message"),
+    [
+        (["layers.2.atention"], 400, "invalid_value", "nearest names are attention"),
+        (["layers.30.resid"], 400, "invalid_value", "the model has 0 to 29"),
+        (["logits@all"], 400, "capacity_exceeded", "the limit (max_tap_bytes) is 1,000,000"),
+        ("logits", 400, "invalid_type", "taps is 'logits'"),
+        ([3], 400, "invalid_type", "taps[0] is 3"),
+        (["logits"] * 257, 400, "invalid_value", "256 at most"),
+        (["x" * 201], 400, "invalid_value", "200 characters"),
+    ],
+)
+def test_what_is_refused(tapping: RunningServer, taps: Any, status: int, code: str, message: str) -> None:
+    reply = tapping.post("/v1/completions", {**BODY, "taps": taps})
+    assert (reply.status, reply.error["code"]) == (status, code)
+    assert message in reply.error["message"]
+    assert reply.error["param"] in (None, "taps", "taps[0]")
+    assert tapping.post("/v1/completions", BODY).status == 200
+
+
+def test_a_server_takes_none_by_default(server: RunningServer) -> None:
+    for path, body in (
+        ("/v1/completions", BODY),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}),
+    ):
+        reply = server.post(path, {**body, "taps": ["logits"]})
+        assert (reply.status, reply.error["code"], reply.error["param"]) == (403, "taps_not_allowed", "taps")
+        assert server.post(path, {**body, "taps": []}).status == 200
+        assert server.post(path, {**body, "taps": None}).status == 200
+
+
+def test_during_overload(smollm2_path: Path) -> None:
+    """A full queue, and taps of others that leave no room: errors, and every answer is what it is alone."""
+    with (
+        LLM(smollm2_path, threads=2, max_model_len=256, max_num_seqs=2, max_waiting=4, max_tap_bytes=900_000) as llm,
+        running(llm, max_tap_bytes=900_000) as server,
+    ):
+        alone = server.post("/v1/completions", BODY).json["choices"][0]["text"]
+        replies: list[Any] = []
+
+        def ask(number: int) -> None:
+            replies.append(server.post("/v1/completions", {**BODY, **({"taps": ["logits"]} if number % 2 else {})}))
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {reply.status for reply in replies} == {200, 429}
+        assert all(reply.json["choices"][0]["text"] == alone for reply in replies if reply.status == 200)
+        told = [reply.error["message"] for reply in replies if reply.status == 429]
+        assert all("max_tap_bytes" in message or "wait" in message for message in told), told
+        assert server.post("/v1/completions", {**BODY, "taps": ["logits"]}).status == 200
