@@ -19,6 +19,7 @@ COMMANDS = [
     "chat",
     "serve",
     "walk",
+    "trace",
     "tokenize",
     "train-tokenizer",
     "pull",

@@ -86,6 +86,7 @@ def check(rig: Rig, answer: Answer, events: Counter[str]) -> None:
     if asked.params.prompt_logprobs is not None and not aborted:
         assert output.prompt_logprobs is not None
         assert len(output.prompt_logprobs) == len(asked.prompt_ids)
+        assert output.num_cached_tokens == 0
         events["scored"] += 1
     if answer.generation.watched is not None:
         check_seen(rig, answer)

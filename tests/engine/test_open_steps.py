@@ -75,6 +75,15 @@ def test_open_steps_take_their_share_of_the_time(share: float, closed: float, op
         assert each.ids == [sample.token_id for sample in answer_alone(rig.runner, each.generation.asked)]
 
 
+def test_one_closed_step_at_least_whatever_the_clock_says() -> None:
+    rig = rig_with(0.9)
+    timed = Timed(rig, 1.0, 0.0)
+    rig.ask(watch=SeenTokens(), **LONG)
+    rig.ask(**LONG)
+    rig.run()
+    assert "oo" not in timed.kinds.rstrip("o")
+
+
 def test_alone_nobody_waits() -> None:
     rig = rig_with(0.01)
     timed = Timed(rig, 1.0, 100.0)

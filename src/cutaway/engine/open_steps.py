@@ -17,21 +17,24 @@ from cutaway.scheduler.step import Step
 class OpenShare:
     """Lets open steps take a share of the time: after one that took t seconds, closed steps are owed t (1 - s) / s.
 
-    Where there is nothing to be computed closed, the scheduler plans an open step whatever is owed.
+    It is one step at least. Where there is nothing to be computed closed, the scheduler plans an open step whatever is
+    owed.
     """
 
     def __init__(self, share: float) -> None:
         """share: s, between 0 and 1."""
         self._factor = (1 - share) / share
         self._owed = 0.0  # seconds
+        self._opened = False  # by the last step
 
     @property
     def may_open(self) -> bool:
         """Whether closed steps have had what they were owed."""
-        return self._owed <= 0
+        return self._owed <= 0 and not self._opened
 
     def count(self, step: Step, seconds: float) -> None:
         """A step took so long."""
+        self._opened = step.is_open
         self._owed = seconds * self._factor if step.is_open else max(0.0, self._owed - seconds)
 
 

@@ -46,7 +46,8 @@ class SchedulerLimits:
         those that run: at most ``max_sequences``, and as many again where a request was let in to be the first. The
         first of them all is never preempted and advances by a token in every step, or in every second one where prompts
         and single tokens take turns; a static batch, whose prompt and answer may come from two requests, lasts as many
-        steps at most. Before the first of them, a static batch that runs may have to end.
+        steps at most. Before the first of them, a static batch that runs may have to end. Steps are those of one kind:
+        where there are open requests, theirs and the others' take turns.
         """
         ahead = self.max_waiting + 2 * max(num_choices, self.max_sequences) + 2 * self.max_sequences + 1
         return priority * self.ageing + 2 * longest * ahead
