@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,6 +217,29 @@ def test_preempted_and_watched_again_nothing_is_seen_twice(tiny: Path) -> None:
             assert output.taps[key].positions.tolist() == list(range(len(ids)))
             assert differing(found, whole[name][:, : found.shape[1]]) == 0
         assert all(len(each.output().outputs[0].token_ids) == 45 for each in olds)
+
+
+def test_a_step_that_failed_is_not_seen(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tapped_engine(tiny) as engine:
+        asking = engine.ask(PROMPT, PARAMS, TapRequest("layers.1.attention", "logits"))
+        step_open, calls = engine.runner.step_open, []
+
+        def fails_once(*arguments: Any) -> Any:
+            calls.append(len(arguments[0].tokens))
+            logits = step_open(*arguments)
+            if len(calls) in (1, 4):
+                raise MemoryError("of the test")
+            return logits
+
+        monkeypatch.setattr(engine.runner, "step_open", fails_once)
+        while engine.core.has_work:
+            with suppress(MemoryError):
+                engine.core.step()
+        assert calls == [24, 24, 6, 1, 1, 1, 1, 1, 1, 1]
+        taps = asking.output().taps
+        assert taps is not None
+        assert rows(taps, "layers.1.attention") == list(range(36))
+        assert rows(taps, "logits") == list(range(29, 36))
 
 
 def test_nothing_of_the_cache_is_read(tiny: Path) -> None:
