@@ -76,7 +76,7 @@ def make_argument(value: Any) -> Argument:
         return Argument("float64", _DOUBLE.pack(value), value)
     if isinstance(value, np.void):
         record = np.array(value)  # a copy: a scalar of NumPy doesn't tell where its bytes lie
-        return Argument(f"record {value.dtype.descr}", _WORD.pack(record.ctypes.data), value, record)
+        return Argument(_record_type(value.dtype), _WORD.pack(record.ctypes.data), value, record)
     if isinstance(value, np.integer | np.floating) and value.itemsize <= 8:
         return Argument(value.dtype.name, value.tobytes().ljust(8, b"\0"), value)
     raise TypeError(f"compiled code takes numbers, arrays, records and tuples, not {kind.__qualname__}")
@@ -86,6 +86,12 @@ def _tuple(items: Any) -> Argument:
     made = [make_argument(item) for item in items]
     name = f"{type(items).__qualname__}({', '.join([each.type for each in made])})"
     return Argument(name, b"".join([each.words for each in made]), items, [each.kept for each in made])
+
+
+@cache
+def _record_type(dtype: "np.dtype[Any]") -> str:
+    """The name of a record's type."""
+    return f"record {dtype.descr}"
 
 
 @cache
