@@ -15,7 +15,7 @@ from cutaway.engine.pooling import Pooling, check_pooling
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.received import Received
 from cutaway.engine.tap_limits import TapAdmission
-from cutaway.engine.watched import Tapping
+from cutaway.engine.watched import Tapping, Watched
 from cutaway.errors import InvalidRequestError
 from cutaway.grammar.grammars import Grammars
 from cutaway.sampling.forbidden import bad_word_ids, stop_ids
@@ -29,8 +29,10 @@ TextAndIds = tuple[str | None, list[int]]
 class Requests:
     """Makes the requests of one engine."""
 
-    def __init__(self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission) -> None:
-        """context: positions of a sequence at most. position_bytes: of the KV cache."""
+    def __init__(
+        self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission | None = None
+    ) -> None:
+        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: who admits taps; else none are."""
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
         self._taps = taps
@@ -103,9 +105,16 @@ class Requests:
             deadline=None if timeout is None else time.perf_counter() + float(timeout),
             salt=salt,
             whole=whole,
-            watched=self._taps.watched(taps, params, ids, asked.max_new_tokens),
+            watched=self._watched(taps, asked),
         )
         return Received(generation, text, self._tokenizer, self._position_bytes)
+
+    def _watched(self, taps: object, asked: Asked) -> Watched | None:
+        if taps is None:
+            return None
+        if self._taps is None:
+            raise InvalidRequestError("there are taps, and this engine takes none. Leave them out.", "taps")
+        return self._taps.watched(taps, asked.params, asked.prompt_ids, asked.max_new_tokens)
 
 
 def no_params(given: object) -> InvalidRequestError:

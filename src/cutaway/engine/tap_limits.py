@@ -52,12 +52,8 @@ class TapAdmission:
         self._limits, self._batching = limits, batching
         self._runner = weakref.ref(runner)  # which is gone when its engine is closed
 
-    def watched(
-        self, taps: object, params: SamplingParams, prompt_ids: Sequence[int], max_new_tokens: int
-    ) -> Watched | None:
-        """A watch for a request; None where nothing is to be seen. Raises InvalidRequestError, or CapacityError."""
-        if taps is None:
-            return None
+    def watched(self, taps: object, params: SamplingParams, prompt_ids: Sequence[int], max_new_tokens: int) -> Watched:
+        """A watch for a request. Raises InvalidRequestError, or CapacityError."""
         if not isinstance(taps, Tapping):
             raise InvalidRequestError(
                 f"taps is {shown(taps)}; give a cutaway.TapRequest, such as TapRequest('layers.*.resid').", "taps"
