@@ -32,7 +32,7 @@ class Requests:
     def __init__(
         self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission | None = None
     ) -> None:
-        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: who admits taps; else none are."""
+        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: admits them."""
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
         self._taps = taps
