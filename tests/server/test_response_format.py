@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 
 from cutaway import LLM, SamplingParams
 from cutaway.grammar import grammars as grammars_module
+from cutaway.grammar.state import GrammarState
+from cutaway.sampling.structured_outputs import StructuredOutputsParams
 from support.http_server import RunningServer
 from support.patience import SECONDS
 
@@ -188,6 +190,65 @@ def test_a_form_that_takes_too_long_is_a_400(server: RunningServer, llm: LLM, mo
         assert "takes more than 0.1 s to compile" in reply.error["message"]
     finally:
         go.set()
+
+
+def test_who_waits_behind_slow_forms_is_told_to_come_again(
+    server: RunningServer, llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """429, and not that the client's own form were slow."""
+    go, grammars = threading.Event(), llm.requests.grammars
+    monkeypatch.setattr(grammars_module, "compile_grammar", lambda form, vocabulary: go.wait(SECONDS) and form)
+    monkeypatch.setattr(grammars, "time_limit", 0.2)
+    slow = [
+        grammars.submit(StructuredOutputsParams(regex=f"slow {number}")) for number in range(grammars_module.THREADS)
+    ]
+    try:
+        for each in slow:
+            each.begun.result(SECONDS)
+        for stream in (False, True):
+            reply = server.chat(**ASKED, **by_schema({"type": "integer", "title": "quick"}), stream=stream)
+            assert (reply.status, reply.error["code"]) == (429, "queue_full")
+            assert reply.headers["retry-after"] == "1"
+            assert "forms of other requests" in reply.error["message"]
+    finally:
+        go.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "param"),
+    [
+        ("/v1/chat/completions", by_schema(), INNER),
+        ("/v1/chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("/v1/completions", {"guided_regex": "[ab]{9}"}, "guided_regex"),
+        ("/v1/completions", {"structured_outputs": {"regex": "[ab]{9}"}}, "structured_outputs"),
+        ("/v1/responses", {"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ("/v1/messages", {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, None),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_a_failure_amid_the_answer_names_the_clients_field(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, field: dict[str, Any], param: str | None
+) -> None:
+    """A form may become too complex for its limits while the answer grows."""
+    monkeypatch.setattr(GrammarState, "finished_by", lambda state, token_id: fail(state))
+    prompt = {
+        "/v1/completions": {"prompt": "A"},
+        "/v1/responses": {"input": "A", "max_output_tokens": 20},
+        "/v1/messages": {"messages": MESSAGES, "max_tokens": 20},
+    }.get(path, {"messages": MESSAGES})
+    whole = server.post(path, {**prompt, **field})
+    assert whole.status == 400
+    message = whole.json["error"]["message"]
+    assert whole.json["error"].get("param") == param
+    named = param or "output_config.format.schema"
+    assert message.startswith(named)
+    assert "too complex to go on" in message
+    assert "structured_outputs" not in message or "structured_outputs" in field
+    assert message in server.post(path, {**prompt, **field, "stream": True}).body.decode()
+
+
+def fail(state: GrammarState) -> bool:
+    raise state._error()
 
 
 # -- OpenAI's client, with models of pydantic

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -22,7 +23,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.errors import ApiError, loading, shutting_down
 from cutaway.server.metrics import Metrics
 from cutaway.server.settings import ServerSettings
-from cutaway.server.work import Work, admit
+from cutaway.server.work import Errors, Work, admit
 
 Answer = TypeVar("Answer")
 ENCODERS: Final = 4
@@ -112,13 +113,14 @@ class Service:
         params: SamplingParams,
         state: Mapping[str, Any],
         shown_ids: frozenset[int] = frozenset(),
+        errors: Errors = nullcontext,
     ) -> Work:
         """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
-        tokens that are in the text nevertheless.
+        tokens that are in the text nevertheless. errors: what renames the parameters of errors that come later.
         """
         engine, salt = self.model.engine, state["client"].salt
         submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids) for ids in prompts]
-        return await self._admit(name, submitting, params, state)
+        return await self._admit(name, submitting, params, state, errors)
 
     async def begin_embeddings(
         self, name: str, prompts: Sequence[Sequence[int]], pooling: Pooling, state: Mapping[str, Any]
@@ -134,12 +136,13 @@ class Service:
         submitting: Sequence[Awaitable[AsyncStream]],
         params: SamplingParams,
         state: Mapping[str, Any],
+        errors: Errors = nullcontext,
     ) -> Work:
         def forget() -> None:
             self.works.pop(name, None)
 
         metrics = self.model.metrics
-        work = await admit(name, submitting, params, state["client"], metrics, state["facts"], forget)
+        work = await admit(name, submitting, params, state["client"], metrics, state["facts"], forget, errors)
         self.works[name] = work
         if self._cut:
             work.abort()

@@ -43,7 +43,8 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
     with form.errors():
-        work = await service.begin(f"cmpl-{request.state.request_id}", ids, params, request.scope["state"])
+        name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
+        work = await service.begin(name, ids, params, state, errors=form.errors)
     return CompletionReply(model, work, body, ignored, prompts)
 
 
