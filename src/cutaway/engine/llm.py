@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from cutaway.engine.compile import compile_for_any_model
 from cutaway.engine.core import EngineCore
+from cutaway.engine.default_params import default_params
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
@@ -56,7 +57,7 @@ CLOSED: Final = "this LLM is closed. Load the model again."
 OPTIONS: Final = (
     "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
     "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
-    "needs_chat, progress"
+    "generation_config, needs_chat, progress"
 )
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout"
 EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
@@ -87,6 +88,7 @@ class LLM:
         max_waiting: int | None = None,
         max_waiting_tokens: int | None = None,
         chat_template: str | os.PathLike[str] | None = None,
+        generation_config: str = "auto",
         needs_chat: bool = False,
         progress: Progress | None = None,
         **foreign: Any,
@@ -114,6 +116,8 @@ class LLM:
             max_waiting_tokens: tokens of their prompts; default, 1,048,576.
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
+            generation_config: where requests come without parameters, "auto" takes those that the model's authors
+                advise; "vllm" those of ``SamplingParams()``.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
             progress: is told of the stages of a fetch.
             foreign: vLLM's other options, taken where they ask for nothing (``engine.foreign_options``).
@@ -153,6 +157,7 @@ class LLM:
             config = read_config(source)
             check_tensors(source, config)
             _warn_of_key_biases(source, config, kv_dtype)
+            self.default_params = default_params(source, self.model.entry, generation_config)
             self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
             compiling = compiling or _compile_aside(kv_dtype)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
@@ -188,7 +193,12 @@ class LLM:
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
-        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes)
+        self.requests = Requests(
+            self.tokenizer,
+            self.settings.context,
+            self.runner.kv.position_bytes,
+            self.get_default_sampling_params(),
+        )
 
     def generate(
         self,
@@ -203,9 +213,10 @@ class LLM:
         """Complete each prompt; one output for each, in order.
 
         A list of ints is one prompt of token ids. Texts are completed as they are, without the chat template.
-        sampling_params: one for all prompts, or one for each; default, ``SamplingParams()``. use_tqdm: show a progress
-        bar where there are several prompts and standard error is a terminal. priority: 0 goes before others, 7 is the
-        last. timeout: seconds after which what has not ended is ended, with the finish reason "deadline".
+        sampling_params: one for all prompts, or one for each; default, ``get_default_sampling_params()``. use_tqdm:
+        show a progress bar where there are several prompts and standard error is a terminal. priority: 0 goes before
+        others, 7 is the last. timeout: seconds after which what has not ended is ended, with the finish reason
+        "deadline".
         """
         refuse_foreign("LLM.generate", foreign, REQUEST, GENERATE_OPTIONS)
         several = as_list(prompts)
@@ -289,7 +300,7 @@ class LLM:
 
         Args:
             messages: each ``{"role": …, "content": …}``. Their text never becomes control tokens.
-            sampling_params: default, ``SamplingParams()``.
+            sampling_params: default, ``get_default_sampling_params()``.
             priority: as for ``generate``.
             timeout: as for ``generate``.
             chat_template: Jinja source, or a built-in name, in place of the model's own.
@@ -344,8 +355,10 @@ class LLM:
         return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What is used where no parameters are given."""
-        return SamplingParams()
+        """What is used where no parameters are given: ``SamplingParams()``, with what the model's authors advise
+        (``default_params``, a mapping), unless the model was loaded with ``generation_config="vllm"``.
+        """
+        return SamplingParams(**self.default_params)  # type: ignore[arg-type]  # the names are those of numbers
 
     def decisions(self) -> list[Decision]:
         """What the scheduler decided lately, about whom and why; the oldest first."""

@@ -3,6 +3,7 @@
 In: OpenAI's request. Out: its reply, whole or as events.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -36,7 +37,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     body.check()
     form = body.form()
     with form.errors():
-        params = completion_params(body, structured_outputs=form.given)
+        params = completion_params(body, model.llm.default_params, structured_outputs=form.given)
     prompts = read_prompts(body.prompt)
     tokenizer = model.llm.tokenizer
     ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "prompt")
@@ -48,11 +49,11 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     return CompletionReply(model, work, body, ignored, prompts)
 
 
-def completion_params(body: CompletionRequest, **others: Any) -> SamplingParams:
+def completion_params(body: CompletionRequest, advised: Mapping[str, Any], **others: Any) -> SamplingParams:
     """The sampling parameters. Without a token nothing is computed, so that an echo alone has one, which is dropped."""
     most = 1 if body.echo_only else DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
     scores = {"prompt_logprobs": body.logprobs} if body.echo and body.logprobs is not None else {}
-    return body.sampling_params(logprobs=body.logprobs, max_tokens=most, **scores, **others)
+    return body.sampling_params(advised, logprobs=body.logprobs, max_tokens=most, **scores, **others)
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds, context: int) -> list[int]:
