@@ -72,7 +72,7 @@ class Service:
         self.settings = settings
         self.works: dict[str, Work] = {}  # that have not ended, by id
         self.closing = False
-        self._cut = False  # what runs was aborted, and what comes late is
+        self.ending = asyncio.Event()  # what runs is aborted, and what comes late
         self._model: ServedModel | None = None
         self._encoders = ThreadPoolExecutor(ENCODERS, "cutaway-encode")
 
@@ -142,9 +142,20 @@ class Service:
             self.works.pop(name, None)
 
         metrics = self.model.metrics
-        work = await admit(name, submitting, params, state["client"], metrics, state["facts"], forget, errors)
+        admitting = asyncio.ensure_future(
+            admit(name, submitting, params, state["client"], metrics, state["facts"], forget, errors)
+        )
+        ending = asyncio.ensure_future(self.ending.wait())
+        try:
+            await asyncio.wait({admitting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not admitting.done():  # its form is being compiled, which nothing can hurry
+                raise shutting_down()
+            work = admitting.result()
+        finally:
+            admitting.cancel()
+            ending.cancel()
         self.works[name] = work
-        if self._cut:
+        if self.ending.is_set():
             work.abort()
         return work
 
@@ -163,7 +174,7 @@ class Service:
 
     def abort_all(self) -> None:
         """End what runs, with an error for each client."""
-        self._cut = True
+        self.ending.set()
         for work in list(self.works.values()):
             work.abort()
 

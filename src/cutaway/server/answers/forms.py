@@ -6,12 +6,13 @@ Source: llguidance, "Extended Lark syntax".
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, QueueFullError
 from cutaway.grammar.grammar import JSON_OPTIONS
 from cutaway.grammar.grammars import Grammars
 from cutaway.grammar.json_schema import CheckedSchema
@@ -232,10 +233,17 @@ def arguments_schemas(rules: AnswerRules) -> dict[int, dict[str, Any]]:
 
 
 def blamed(grammars: Grammars, rules: AnswerRules, error: InvalidRequestError) -> InvalidRequestError:
-    """Of an error of the grammar of calls: the same, or that of the tool whose schema alone has one, too."""
+    """Of an error of the grammar of calls: the same, or that of the tool whose schema alone has one, too. The search
+    has as much time as a form, and no more patience.
+    """
+    end = time.monotonic() + grammars.time_limit
     for number, schema in arguments_schemas(rules).items():
+        if time.monotonic() > end:
+            break
         try:
             grammars.get(StructuredOutputsParams(json=schema))
+        except QueueFullError:
+            break
         except InvalidRequestError as found:
             ours, theirs = f"{FIELD}.json", f"tools[{number}].function.parameters"
             return InvalidRequestError(str(found).replace(ours, theirs), (found.field or ours).replace(ours, theirs))
