@@ -60,7 +60,10 @@ def test_while_streaming_into_a_pipe(smollm2_path: Path) -> None:
     assert process.returncode == 130
     assert len(said) > 40
     assert rest.endswith(b"\n")
-    assert re.fullmatch(r"39 prompt tokens .* \d+ tokens at \d+ tok/s · interrupted · seed \d+\n", errors.decode())
+    assert re.fullmatch(
+        r"39 prompt tokens .* \d+ tokens at \d+ tok/s · interrupted · temperature 2, top-p 0.9 · seed \d+\n",
+        errors.decode(),
+    )
 
 
 def test_while_streaming_on_a_terminal(smollm2_path: Path) -> None:
@@ -74,7 +77,7 @@ def test_while_streaming_on_a_terminal(smollm2_path: Path) -> None:
         assert process.wait(SECONDS) == 130
     finally:
         os.close(ours)
-    assert "· interrupted · seed" in text.decode()
+    assert "· interrupted · temperature 2, top-p 0.9 · seed" in text.decode()
     assert b"Traceback" not in text
 
 

@@ -1,4 +1,4 @@
-"""``cutaway ladder`` from outside, on the smallest workload."""
+"""``cutaway ladder`` from outside, on the smallest workload and model."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,14 @@ from cutaway.audit.ladder import mixed_workload
 from cutaway.cli.ladder import MOST_REQUESTS
 from cutaway.engine.run_all import AT_ONCE
 from cutaway.engine.settings import DEFAULT_WAITING, DEFAULT_WAITING_TOKENS
+from support.scripted_model import scripted_model, template
 
 
 def test_table_drawing_and_json(tmp_path: Path) -> None:
+    with scripted_model(tmp_path, template(None)) as model:  # of which the file alone is wanted
+        path = model.llm.model.path
     svg = tmp_path / "ladder.svg"
-    result = cutaway("ladder", "smollm2", "--requests", "2", "--svg", str(svg), "--json")
+    result = cutaway("ladder", path, "--requests", "2", "--svg", str(svg), "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     names = [rung["name"] for rung in report["rungs"]]

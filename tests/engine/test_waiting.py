@@ -14,7 +14,7 @@ from cutaway.engine.requests import Requests
 def waiting_bytes(llm: LLM, length: int) -> int:
     """What 20 requests with ``length`` ids each take while they wait."""
     rig = Rig(PrefixRunner(context=1 << 20), num_blocks=1 << 16, limits={"max_waiting_tokens": 1 << 30})
-    requests = Requests(llm.tokenizer, 1 << 20, 1)
+    requests = Requests(llm.tokenizer, 1 << 20, 1, SamplingParams())
     gc.collect()
     tracemalloc.start()
     try:

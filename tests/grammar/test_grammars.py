@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from walks import after, random_answer
 
 from cutaway.errors import InvalidRequestError, QueueFullError
 from cutaway.grammar import grammars as module
-from cutaway.grammar.grammars import MOST_KEPT, MOST_WAITING, THREADS, Grammars, digest
+from cutaway.grammar.grammars import MOST_KEPT, MOST_KEPT_BYTES, MOST_WAITING, THREADS, Grammars, key_of
 from cutaway.sampling.structured_outputs import StructuredOutputsParams
 from support.small_vocabulary import JSON_BYTES, SmallVocabulary
 
@@ -104,8 +105,8 @@ def test_forms_are_told_apart() -> None:
         StructuredOutputsParams(json={"type": "null"}),
         StructuredOutputsParams(json_object=True),
     ]
-    assert len({digest(form) for form in forms}) == len(forms)
-    assert digest(StructuredOutputsParams(json={"type": "null"})) == digest(
+    assert len({key_of(form) for form in forms}) == len(forms)
+    assert key_of(StructuredOutputsParams(json={"type": "null"})) == key_of(
         StructuredOutputsParams(json='{"type": "null"}')
     )
 
@@ -154,9 +155,64 @@ def test_what_takes_too_long_is_given_up_and_others_go_on(monkeypatch: pytest.Mo
     patient.get(choices("quick"))
     same = patient.submit(StructuredOutputsParams(regex="slow"))
     assert same is waiting
-    assert not waiting.cancel()
+    assert not waiting.grammar.cancel()
     slow.go.set()
-    assert waiting.result(60) is not None
+    assert waiting.grammar.result(60) is not None
+
+
+def test_who_gets_no_turn_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not said to be slow itself: its own time begins with its turn, which may come later."""
+    slow = Slow()
+    monkeypatch.setattr(module, "compile_grammar", slow)
+    grammars = Grammars(VOCABULARY, time_limit=0.5)
+    running = [grammars.submit(StructuredOutputsParams(regex=f"slow {n}")) for n in range(THREADS)]
+    for each in running:
+        each.begun.result(60)
+    with pytest.raises(QueueFullError, match=r"other requests have been compiled for 0\.5 s.*Try again") as error:
+        grammars.get(choices("quick"))
+    assert error.value.retry_after == 0.5
+    assert choices("quick") not in slow.begun
+    slow.go.set()
+    for each in running:
+        each.grammar.result(60)
+    assert grammars.submit(choices("quick")).grammar.result(60) is not None  # it has kept its place
+    assert slow.begun.count(choices("quick")) == 1
+
+
+def test_the_time_limit_begins_with_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(module, "compile_grammar", slow)
+    grammars = Grammars(VOCABULARY)
+    running = [grammars.submit(StructuredOutputsParams(regex=f"slow {n}")) for n in range(THREADS)]
+    for each in running:
+        each.begun.result(60)
+    waiting = grammars.submit(StructuredOutputsParams(regex="slow, too"))
+    assert not waiting.begun.done()
+    slow.go.set()
+    begun = waiting.begun.result(60)
+    assert begun >= max(each.begun.result() for each in running)
+    for later, left in ((0.0, 5.0), (4.5, 0.5), (7.0, 0.0)):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda now=begun + later: now))
+        assert waiting.seconds_left(5.0) == pytest.approx(left)
+    assert waiting.grammar.result(60) is not None
+
+
+def test_long_forms_are_kept_within_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[StructuredOutputsParams] = []
+    monkeypatch.setattr(module, "compile_grammar", lambda form, _: compiled.append(form) or form)
+    grammars = Grammars(VOCABULARY)
+    size = 100_000
+    fits = MOST_KEPT_BYTES // size
+    assert fits < MOST_KEPT
+    for n in range(fits):
+        grammars.get(StructuredOutputsParams(regex=f"{n:0{size}}"))
+    grammars.get(StructuredOutputsParams(regex=f"{0:0{size}}"))
+    assert len(compiled) == fits
+    grammars.get(StructuredOutputsParams(regex=f"{fits:0{size}}"))  # the oldest is forgotten: 1
+    grammars.get(StructuredOutputsParams(regex=f"{0:0{size}}"))
+    assert len(compiled) == fits + 1
+    grammars.get(StructuredOutputsParams(regex=f"{1:0{size}}"))
+    assert len(compiled) == fits + 2
 
 
 def test_no_more_wait_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +226,7 @@ def test_no_more_wait_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(slow.begun) <= THREADS
     slow.go.set()
     for each in futures:
-        each.result(60)
+        each.grammar.result(60)
     grammars.get(choices("quick"))
 
 

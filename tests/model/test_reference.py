@@ -38,6 +38,12 @@ def exact(smollm2_reference: tuple[ModelConfig, Model], chosen: dict[str, list[i
     return reference_logprobs(*smollm2_reference, chosen)
 
 
+@pytest.fixture(scope="module")
+def closed(smollm2: LoadedModel, chosen: dict[str, list[int]]) -> Logprobs:
+    """With keys and values in float16."""
+    return closed_logprobs(smollm2, chosen)
+
+
 def test_reference_is_what_transformers_computes(exact: Logprobs, chosen: dict[str, list[int]]) -> None:
     oracle = np.load(FIXTURES / "smollm2_reference.npz")
     differences = differences_from_oracle(exact, oracle, chosen)
@@ -57,19 +63,21 @@ def over_positions(mean_by_prompt: dict[str, float], prompts: dict[str, list[int
 
 
 def test_closed_run_is_as_near_as_llama_cpp(
-    smollm2: LoadedModel, exact: Logprobs, chosen: dict[str, list[int]], prompts: dict[str, list[int]]
+    closed: Logprobs, exact: Logprobs, chosen: dict[str, list[int]], prompts: dict[str, list[int]]
 ) -> None:
     report = json.loads((FIXTURES / "smollm2_llama_cpp_kl.json").read_text())
     by_prompt = report["mean_by_prompt"]
     assert set(by_prompt) == set(prompts)
     assert over_positions(by_prompt, prompts) == pytest.approx(report["mean_over_positions"], rel=1e-9)
-    mean, theirs = mean_divergence(exact, closed_logprobs(smollm2, chosen)), over_positions(by_prompt, chosen)
+    mean, theirs = mean_divergence(exact, closed), over_positions(by_prompt, chosen)
     assert mean <= theirs, f"KL {mean:.3e}, llama.cpp's is {theirs:.3e}"
     assert mean > 1e-5, "int8 activations can't be so near: the comparison is broken"
 
 
-def test_an_int8_cache_costs_little(smollm2: LoadedModel, exact: Logprobs, chosen: dict[str, list[int]]) -> None:
+def test_an_int8_cache_costs_little(
+    smollm2: LoadedModel, closed: Logprobs, exact: Logprobs, chosen: dict[str, list[int]]
+) -> None:
     """At most half more than float16, which docs/kv-cache.md measures as a quarter more; and it is another cache."""
-    half, eighth = (mean_divergence(exact, closed_logprobs(smollm2, chosen, name)) for name in ("f16", "int8"))
+    half, eighth = (mean_divergence(exact, each) for each in (closed, closed_logprobs(smollm2, chosen, "int8")))
     assert half != eighth
     assert eighth <= 1.5 * half, f"KL {eighth:.3e} with int8, {half:.3e} with f16"

@@ -11,8 +11,8 @@ from support.http_server import RunningServer, running
 
 @pytest.fixture(scope="session")
 def llm(smollm2_path: Path) -> Iterator[LLM]:
-    """SmolLM2 with two threads and 1,024 positions."""
-    with LLM(smollm2_path, threads=2, max_model_len=1024) as loaded:
+    """SmolLM2 with one thread, since the tests themselves run two at a time, and 1,024 positions."""
+    with LLM(smollm2_path, threads=1, max_model_len=1024) as loaded:
         yield loaded
 
 

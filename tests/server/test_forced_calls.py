@@ -104,7 +104,8 @@ def test_arguments_of_strict_tools_follow_their_schema(places: dict[str, Place],
         wanted.append(f"I ask. {wrong}")
     if form in ("json", "hermes"):
         key = "parameters" if form == "json" else "arguments"
-        wanted.append(f'```json\n{{\n  "name": "get_weather",\n  "{key}": {{\n    "city": "Rome"\n  }}\n}}\n```')
+        bare = f'{{\n  "name": "get_weather",\n  "{key}": {{\n    "city": "Rome"\n  }}\n}}'
+        wanted += [f"```json\n{bare}\n```", f"[{bare}]", f"```json\n[\n{bare},\n{bare}\n]\n```"]
     for each in wanted:
         (choice,) = places[form].ask(each, tools=STRICT).json["choices"]
         first = choice["message"]["tool_calls"][0]["function"]
@@ -112,6 +113,24 @@ def test_arguments_of_strict_tools_follow_their_schema(places: dict[str, Place],
         assert json.loads(first["arguments"])["city"] in ("Paris", "Zürich")
     free = places[form].ask(wrong, tools=TOOLS).json["choices"][0]["message"]["tool_calls"][0]["function"]
     assert json.loads(free["arguments"]) == {"city": "Rome"}, "without strict it is the model's"
+
+
+@pytest.mark.parametrize("form", ["json", "hermes"])
+def test_unmarked_lists_of_strict_tools(places: dict[str, Place], form: str) -> None:
+    """They are calls to whoever reads the answer, and so they are to who enforces it; they stay as they are written."""
+    key = "parameters" if form == "json" else "arguments"
+    one, other = (f'{{"name": "{name}", "{key}": {value}}}' for name, value in (("get_weather", PARIS), ("now", "{}")))
+    both = [("get_weather", {"city": "Paris"}), ("now", {})]
+    for text in (f"[{one}, {other}]", f"[\n {one},\n {other}\n]", f"```json\n[{one}, {other}]\n```"):
+        assert places[form].calls(text, tools=STRICT) == both
+    assert places[form].calls(f"[{one}]", tools=STRICT, parallel_tool_calls=False) == both[:1]
+    # A control token as text: to the parser the same as the token, so nothing may hide behind it.
+    wrong = one.replace("Paris", "Rome")
+    for text in (f"<|python_tag|>{wrong}", f" [{wrong}]", f"<|python_tag|>```[ {wrong}]"):
+        places[form].model.say(text, special=False)
+        (choice,) = places[form].server.chat(tools=STRICT, temperature=0, max_tokens=400).json["choices"]
+        for call in choice["message"].get("tool_calls") or ():
+            assert json.loads(call["function"]["arguments"]).get("city") != "Rome"
 
 
 def test_thoughts_before_a_call_that_is_demanded(places: dict[str, Place]) -> None:
@@ -138,6 +157,11 @@ def test_a_form_beside_tools_and_thoughts(places: dict[str, Place]) -> None:
     assert len(choice["message"]["tool_calls"]) == 2
     (choice,) = place.ask("b", structured_outputs={"choice": ["a", "b"]}).json["choices"]
     assert choice["message"] == {"role": "assistant", "content": "b", "refusal": None}
+    # What can't be enforced is found in the grammar that has thoughts before the form, and told by the client's field.
+    beyond = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": "(?<=x)a"}}}
+    refused = place.ask("Hm.</think>", response_format=beyond)
+    assert (refused.status, refused.error["param"]) == (400, "response_format.json_schema.schema")
+    assert "structured_outputs" not in refused.error["message"]
     refused = place.ask("b", tools=TOOLS, structured_outputs={"choice": ["a", "b"]})
     assert (refused.status, refused.error["param"]) == (400, "tools")
     assert "beside tools it must be one of JSON" in refused.error["message"]

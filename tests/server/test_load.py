@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import ComputationError
+from cutaway.grammar import grammars as grammars_module
 from support.gate import gated
 from support.http_server import Reply, RunningServer, running, until
 from support.patience import SECONDS, finishes
@@ -235,6 +237,51 @@ def test_the_end_without_grace(small: LLM, stream: bool) -> None:
             error = reply.events[-1]["error"] if stream else reply.error
             assert error["code"] == "shutdown"
             assert reply.status == (200 if stream else 503)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_end_while_a_form_is_compiled(small: LLM, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """Nothing can hurry the compiler; who waits for it is told when the others are, and the end waits for nobody."""
+    go, begun = threading.Event(), threading.Event()
+
+    def slow(form: Any, vocabulary: Any) -> Any:
+        begun.set()
+        assert go.wait(SECONDS)
+        return form
+
+    monkeypatch.setattr(grammars_module, "compile_grammar", slow)
+    monkeypatch.setattr(small.requests.grammars, "time_limit", SECONDS)
+    server = RunningServer(small, grace=0)
+    server.wait_loaded()
+    waiting = Later(server, guided_regex=f"slow, stream {stream}", stream=stream)
+    try:
+        assert begun.wait(SECONDS)
+        server.tell_to_end()
+        server.join()
+        refused = waiting.reply()
+        assert (refused.status, refused.error["code"]) == (503, "shutdown")
+    finally:
+        go.set()
+
+
+def test_the_end_amid_a_slow_upload(small: LLM) -> None:
+    """It doesn't wait for as long as a body may take, but says so."""
+    server = RunningServer(small, grace=0)
+    server.wait_loaded()
+    with socket.create_connection(("127.0.0.1", server.port), SECONDS) as connection:
+        lines = (
+            "POST /v1/completions HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            "Content-Length: 5000",
+        )
+        connection.sendall("\r\n".join([*lines, "", '{"prompt": "']).encode())
+        assert server.get("/health").status == 200  # so that the server has read that, too
+        server.tell_to_end()
+        server.join()
+        reply = connection.recv(4096)
+        assert reply.startswith(b"HTTP/1.1 503")
+        assert b'"code":"shutdown"' in reply.replace(b" ", b"")
 
 
 def test_log_lines_tell_how_it_ended(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

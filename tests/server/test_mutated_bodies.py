@@ -7,6 +7,7 @@ import http.client
 import json
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def damaged(body: dict[str, Any], chance: random.Random) -> bytes:
         elif action == 2:
             holder[key] = [holder[key]] * chance.randrange(3)
         else:
-            holder[key] = chance.choice(ODD)
+            holder[key] = deepcopy(chance.choice(ODD))  # what is put there may be damaged next
         if not copy:
             break
     data = bytearray(json.dumps(copy).encode())

@@ -19,6 +19,7 @@ from support.http_server import RunningServer, running, until
 from support.patience import SECONDS
 
 QUESTION = "Name three rivers of Europe."
+PAGE = {"temperature": 0.7, "top_p": 0.9}
 FIXED = {"seed": "5", "max_tokens": "12"}
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>&lt;b&gt;"
 
@@ -85,8 +86,8 @@ def shown(page: Page) -> str:
 
 
 def over_http(server: RunningServer, question: str = QUESTION, **fields: Any) -> Any:
-    """What the API answers to the same."""
-    body = {"messages": [{"role": "user", "content": question}], "seed": 5, "max_tokens": 12, **fields}
+    """What the API answers to the same, with what stands in the page's fields where nothing is advised."""
+    body = {"messages": [{"role": "user", "content": question}], "seed": 5, "max_tokens": 12, **PAGE, **fields}
     reply = server.post("/v1/chat/completions", body)
     assert reply.status == 200
     return reply.json
@@ -173,8 +174,9 @@ def rows_of(entry: Any) -> list[tuple[str, str, str, bool]]:
 
 def test_the_odds_of_tokens(page: Page, server: RunningServer) -> None:
     """Those of the API, under the pointer and by keys."""
-    entries = over_http(server, logprobs=True, top_logprobs=5)["choices"][0]["logprobs"]["content"]
-    ask(page, **FIXED)
+    reply = over_http(server, temperature=1, top_p=1, logprobs=True, top_logprobs=5)
+    entries = reply["choices"][0]["logprobs"]["content"]
+    ask(page, **FIXED, temperature="1", top_p="1")
     answered(page)
     tokens = page.locator(".token")
     assert tokens.count() == len(entries) == 12
@@ -222,9 +224,30 @@ def test_parameters_reach_the_server(page: Page) -> None:
     assert "seed -9007199254740993" in page.locator(".figures").inner_text()
     page.reload()
     with page.expect_request("**/v1/chat/completions") as request:
-        ask(page, max_tokens="1")
+        ask(page, max_tokens="1", temperature="", top_p="")
     assert not {"temperature", "top_p", "top_k", "seed"} & set(request.value.post_data_json)
     answered(page)
+
+
+def test_what_stands_in_the_fields(
+    page: Page, server: RunningServer, llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice is shown, and left to the server; what suits a small model stands there where there is none; what was
+    typed stays. An answer's length is bounded where the context has room for more.
+    """
+
+    def fields(shown: str) -> list[str]:
+        script = f"names => names.map(name => document.getElementById(name).{shown})"
+        return page.evaluate(script, ["temperature", "top_p", "top_k", "max_tokens"])
+
+    assert fields("value") == ["0.7", "0.9", "", ""]
+    assert fields("placeholder")[:3] == ["1", "1", "all"]
+    monkeypatch.setattr(llm, "default_params", {"temperature": 0.2, "top_k": 20})
+    monkeypatch.setattr(server.service.model.__class__, "context", 8192)
+    page.reload()
+    expect(page.locator("#model")).to_have_value("smollm2")
+    assert fields("value") == ["", "", "", "1024"]
+    assert fields("placeholder")[:3] == ["0.2", "1", "20"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from pydantic import BaseModel, Field
 
 from cutaway import LLM, SamplingParams
 from cutaway.grammar import grammars as grammars_module
+from cutaway.grammar.state import GrammarState
+from cutaway.sampling.structured_outputs import StructuredOutputsParams
 from support.http_server import RunningServer
+from support.long import LONG
 from support.patience import SECONDS
 
 SCHEMA: dict[str, Any] = {
@@ -21,7 +24,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {
         "city": {"enum": ["Paris", "Rome", "Oslo"]},
         "mood": {"type": "string", "pattern": "^[a-z]{3,8}$"},
-        "tags": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "maxItems": 3},
+        "tags": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "maxItems": 2},
     },
     "required": ["city", "mood", "tags"],
     "additionalProperties": False,
@@ -35,6 +38,13 @@ def by_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **more}}}
 
 
+@pytest.fixture(scope="module")
+def want(llm: LLM) -> list[str]:
+    """The engine's own answers."""
+    params = SamplingParams(temperature=1.5, seed=3, max_tokens=200, structured_outputs={"json": SCHEMA})
+    return [each.text for each in llm.chat(MESSAGES, params)[0].outputs]
+
+
 @pytest.mark.parametrize(
     "field",
     [
@@ -46,9 +56,7 @@ def by_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
     ],
     ids=lambda field: str(field)[:40],
 )
-def test_a_schema_by_any_of_its_names(server: RunningServer, llm: LLM, field: dict[str, Any]) -> None:
-    params = SamplingParams(temperature=1.5, seed=3, max_tokens=200, structured_outputs={"json": SCHEMA})
-    want = [each.text for each in llm.chat(MESSAGES, params)[0].outputs]
+def test_a_schema_by_any_of_its_names(server: RunningServer, want: list[str], field: dict[str, Any]) -> None:
     reply = server.chat(**ASKED, **field)
     assert [each["message"]["content"] for each in reply.json["choices"]] == want
     for text in want:
@@ -56,8 +64,8 @@ def test_a_schema_by_any_of_its_names(server: RunningServer, llm: LLM, field: di
     assert {each["finish_reason"] for each in reply.json["choices"]} == {"stop"}
 
 
-def test_streamed_it_is_the_same(server: RunningServer) -> None:
-    whole = server.chat(**ASKED, **by_schema()).json["choices"][0]["message"]["content"]
+def test_streamed_it_is_the_same(server: RunningServer, want: list[str]) -> None:
+    (whole,) = want
     *chunks, _ = server.chat(**ASKED, **by_schema(), stream=True).events
     assert "".join(each["choices"][0]["delta"].get("content", "") for each in chunks) == whole
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
@@ -65,8 +73,8 @@ def test_streamed_it_is_the_same(server: RunningServer) -> None:
 
 def test_a_json_object_needs_no_word_of_json_in_the_prompt(server: RunningServer) -> None:
     found = []
-    for seed in range(3):
-        asked = {**ASKED, "seed": seed, "temperature": 1.0, "max_tokens": 100}
+    for seed in range(5 if LONG else 2):
+        asked = {**ASKED, "seed": seed, "temperature": 1.0, "max_tokens": 60}
         choice = server.chat(**asked, response_format={"type": "json_object"}).json["choices"][0]
         assert choice["message"]["content"].startswith("{")
         if choice["finish_reason"] == "stop":
@@ -190,6 +198,65 @@ def test_a_form_that_takes_too_long_is_a_400(server: RunningServer, llm: LLM, mo
         go.set()
 
 
+def test_who_waits_behind_slow_forms_is_told_to_come_again(
+    server: RunningServer, llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """429, and not that the client's own form were slow."""
+    go, grammars = threading.Event(), llm.requests.grammars
+    monkeypatch.setattr(grammars_module, "compile_grammar", lambda form, vocabulary: go.wait(SECONDS) and form)
+    monkeypatch.setattr(grammars, "time_limit", 0.2)
+    slow = [
+        grammars.submit(StructuredOutputsParams(regex=f"slow {number}")) for number in range(grammars_module.THREADS)
+    ]
+    try:
+        for each in slow:
+            each.begun.result(SECONDS)
+        for stream in (False, True):
+            reply = server.chat(**ASKED, **by_schema({"type": "integer", "title": "quick"}), stream=stream)
+            assert (reply.status, reply.error["code"]) == (429, "queue_full")
+            assert reply.headers["retry-after"] == "1"
+            assert "forms of other requests" in reply.error["message"]
+    finally:
+        go.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "param"),
+    [
+        ("/v1/chat/completions", by_schema(), INNER),
+        ("/v1/chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("/v1/completions", {"guided_regex": "[ab]{9}"}, "guided_regex"),
+        ("/v1/completions", {"structured_outputs": {"regex": "[ab]{9}"}}, "structured_outputs"),
+        ("/v1/responses", {"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ("/v1/messages", {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, None),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_a_failure_amid_the_answer_names_the_clients_field(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, field: dict[str, Any], param: str | None
+) -> None:
+    """A form may become too complex for its limits while the answer grows."""
+    monkeypatch.setattr(GrammarState, "finished_by", lambda state, token_id: fail(state))
+    prompt = {
+        "/v1/completions": {"prompt": "A"},
+        "/v1/responses": {"input": "A", "max_output_tokens": 20},
+        "/v1/messages": {"messages": MESSAGES, "max_tokens": 20},
+    }.get(path, {"messages": MESSAGES})
+    whole = server.post(path, {**prompt, **field})
+    assert whole.status == 400
+    message = whole.json["error"]["message"]
+    assert whole.json["error"].get("param") == param
+    named = param or "output_config.format.schema"
+    assert message.startswith(named)
+    assert "too complex to go on" in message
+    assert "structured_outputs" not in message or "structured_outputs" in field
+    assert message in server.post(path, {**prompt, **field, "stream": True}).body.decode()
+
+
+def fail(state: GrammarState) -> bool:
+    raise state._error()
+
+
 # -- OpenAI's client, with models of pydantic
 
 
@@ -218,7 +285,7 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
         yield made
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5 if LONG else 1))
 def test_parse_by_openai_s_client(client: openai.OpenAI, seed: int) -> None:
     found = client.chat.completions.parse(
         model="smollm2",

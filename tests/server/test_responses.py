@@ -197,6 +197,35 @@ def test_the_store_forgets_what_was_used_least_lately() -> None:
     assert not store.forget(ANYBODY, "d")
 
 
+def test_a_full_store(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is forgotten is told by its id and what is kept; a response that follows one keeps its conversation, and
+    one key's fill nobody else's room.
+    """
+    monkeypatch.setattr(ResponseStore.__init__, "__defaults__", (2, 1 << 20))
+    with running(llm, api_keys=("one", "other")) as server:
+
+        def ask(key: str, **fields: Any) -> Reply:
+            body = {"input": "Hello", "max_output_tokens": 2, "seed": 1, **fields}
+            return server.post("/v1/responses", body, {"Authorization": f"Bearer {key}"})
+
+        def found(key: str, name: str) -> int:
+            return server.get(f"/v1/responses/{name}", Authorization=f"Bearer {key}").status
+
+        others = ask("other").json["id"]
+        first = ask("one").json["id"]
+        second = ask("one", previous_response_id=first).json["id"]
+        assert found("one", first) == 200  # and so it was used last
+        third = ask("one").json["id"]
+        assert [found("one", name) for name in (first, second, third, others)] == [200, 404, 200, 404]
+        refused = ask("one", previous_response_id=second)
+        assert (refused.status, refused.error["param"]) == (400, "previous_response_id")
+        assert f"no response {second!r}, or no more: the last 2" in refused.error["message"]
+        fourth = ask("one", previous_response_id=first).json
+        assert found("one", third) == 404
+        assert fourth["usage"]["input_tokens"] > ask("other").json["usage"]["input_tokens"]
+        assert found("other", others) == 200
+
+
 def test_the_stores_bytes_are_limited() -> None:
     """Counted by hand: '{"id":"x","text":"…"}' has 20 beside the text, and [] 2."""
     store = ResponseStore(most_bytes=300)

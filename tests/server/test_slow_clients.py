@@ -147,7 +147,7 @@ def test_the_limit_grows_with_the_body() -> None:
             while (await receive())["more_body"]:  # type: ignore[operator]
                 count += 1
 
-        timed = BodyTime(app, clock=lambda: now)  # type: ignore[arg-type]
+        timed = BodyTime(app, asyncio.Event(), clock=lambda: now)  # type: ignore[arg-type]
         await timed({"type": "http"}, receive, None)  # type: ignore[arg-type]
         return count, now
 

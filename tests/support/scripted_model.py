@@ -53,9 +53,13 @@ class ScriptedModel:
         self._first: int | None = None  # position whose logits are of the script's first token
         setattr(llm.runner, "step", self._step)  # noqa: B010 (a method, replaced)
 
-    def say(self, text: str, *, ends: bool = True) -> list[int]:
-        """What comes next, control tokens by their spelling; ends: with the end of the turn. Its ids."""
-        self._script = self.llm.tokenizer.encode(text + (END if ends else ""), parse_special=True, add_bos=False)
+    def say(self, text: str, *, ends: bool = True, special: bool = True) -> list[int]:
+        """What comes next; ends: with the end of the turn; special: control tokens are meant by their spelling. Its
+        ids.
+        """
+        encode = self.llm.tokenizer.encode
+        self._script = encode(text, parse_special=special, add_bos=False)
+        self._script += encode(END, parse_special=True, add_bos=False) if ends else []
         self._first = None
         return list(self._script)
 

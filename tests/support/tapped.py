@@ -65,7 +65,9 @@ class TappedEngine:
             runner, Scheduler(blocks, policy_limits, ContinuousPolicy()), team=runner.team, taps=limits
         )
         tokenizer: Any = NoText(runner.vocab_size)
-        self._requests = Requests(tokenizer, runner.context, 1, TapAdmission(runner, limits, "continuous"))
+        self._requests = Requests(
+            tokenizer, runner.context, 1, SamplingParams(), TapAdmission(runner, limits, "continuous")
+        )
         self._tokenizer = tokenizer
 
     def ask(self, ids: Sequence[int], params: SamplingParams, taps: TapRequest | None = None) -> "Asking":

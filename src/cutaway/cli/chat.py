@@ -20,22 +20,21 @@ from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
     KV,
     MAX_TOKENS,
-    TEMPERATURE,
-    TOP_P,
+    AdvisedMinP,
+    AdvisedRepetitionPenalty,
+    AdvisedTemperature,
+    AdvisedTopK,
+    AdvisedTopP,
     ChatTemplate,
     Context,
     FrequencyPenalty,
     KVDtype,
     MaxTokens,
-    MinP,
     PresencePenalty,
-    RepetitionPenalty,
     Seed,
     System,
-    Temperature,
     Threads,
-    TopK,
-    TopP,
+    with_advice,
 )
 from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
 
@@ -46,11 +45,11 @@ def chat(
     model: ModelName,
     system: System = None,
     chat_template: ChatTemplate = None,
-    temperature: Temperature = TEMPERATURE,
-    top_k: TopK = 0,
-    top_p: TopP = TOP_P,
-    min_p: MinP = 0.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
+    temperature: AdvisedTemperature = None,
+    top_k: AdvisedTopK = None,
+    top_p: AdvisedTopP = None,
+    min_p: AdvisedMinP = None,
+    repetition_penalty: AdvisedRepetitionPenalty = None,
     presence_penalty: PresencePenalty = 0.0,
     frequency_penalty: FrequencyPenalty = 0.0,
     seed: Seed = None,
@@ -68,17 +67,18 @@ def chat(
         raise InvalidRequestError("standard input is closed; a chat reads from it. Open it, or pipe text in.", "prompt")
     from cutaway.sampling.params import SamplingParams
 
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        seed=seed,
-        max_tokens=max_tokens,
-    )
+    given = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "seed": seed,
+        "max_tokens": max_tokens,
+    }
+    SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
     from cutaway.engine.conversation import Conversation
     from cutaway.engine.llm import LLM
 
@@ -97,6 +97,7 @@ def chat(
         )
         compiling.done()
     with llm:
+        params = SamplingParams(**with_advice(given, llm.default_params))
         state = ChatState(llm, Conversation(llm), params)
         state.conversation.set_system(system)
         _talk(state, console, history)

@@ -4,17 +4,36 @@ In: nothing, or sampling parameters. Out: annotated types and defaults for the c
 effect.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
-Temperature = Annotated[float, typer.Option(help="0 takes the most likely token; 1 the model's own spread.")]
-TopK = Annotated[int, typer.Option(help="Only the k most likely tokens; 0 is all.")]
-TopP = Annotated[float, typer.Option(help="Only the most likely tokens that reach this probability.")]
-MinP = Annotated[float, typer.Option(help="Only tokens of at least this part of the best one's probability.")]
-RepetitionPenalty = Annotated[
-    float, typer.Option(help="Above 1, tokens of the prompt and the answer so far are less likely; 1 is off.")
+TEMPERATURE: Final = 0.7
+TOP_P: Final = 0.9
+MAX_TOKENS: Final = 1024
+
+
+def _advised(meaning: str, otherwise: object) -> Any:
+    """An option whose default is the model's."""
+    return typer.Option(help=f"{meaning} Default: what the model's authors advise, else {otherwise}.")
+
+
+_TOP_K: Final = "Only the k most likely tokens; 0 is all."
+_TOP_P: Final = "Only the most likely tokens that reach this probability."
+_MIN_P: Final = "Only tokens of at least this part of the best one's probability."
+_REPETITION: Final = "Above 1, tokens of the prompt and the answer so far are less likely; 1 is off."
+TopK = Annotated[int, typer.Option(help=_TOP_K)]
+TopP = Annotated[float, typer.Option(help=_TOP_P)]
+MinP = Annotated[float, typer.Option(help=_MIN_P)]
+RepetitionPenalty = Annotated[float, typer.Option(help=_REPETITION)]
+AdvisedTemperature = Annotated[
+    float | None, _advised("0 takes the most likely token; 1 the model's own spread.", TEMPERATURE)
 ]
+AdvisedTopK = Annotated[int | None, _advised(_TOP_K, "0")]
+AdvisedTopP = Annotated[float | None, _advised(_TOP_P, TOP_P)]
+AdvisedMinP = Annotated[float | None, _advised(_MIN_P, "0")]
+AdvisedRepetitionPenalty = Annotated[float | None, _advised(_REPETITION, "1")]
 PresencePenalty = Annotated[float, typer.Option(help="Taken off the score of every token of the answer so far.")]
 FrequencyPenalty = Annotated[float, typer.Option(help="The same, for each time that the token was said.")]
 Seed = Annotated[int | None, typer.Option(help="For the same answer again; fresh and shown where none is given.")]
@@ -43,9 +62,13 @@ Logprobs = Annotated[
     int | None, typer.Option(help="With --json: log-probabilities of each token and of so many of the likeliest.")
 ]
 
-TEMPERATURE: Final = 0.7
-TOP_P: Final = 0.9
-MAX_TOKENS: Final = 1024
+
+def with_advice(given: Mapping[str, Any], advised: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user gave, and for the rest what the model's authors advise; where they advise nothing, what suits a
+    small model. None is not given.
+    """
+    own = advised or {"temperature": TEMPERATURE, "top_p": TOP_P}
+    return {**own, **{name: value for name, value in given.items() if value is not None}}
 
 
 def effective(params: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def plan(
     ] = None,
     requests: Annotated[int, typer.Option(help="Requests that run together.")] = 1,
     memory: Annotated[
-        str | None, typer.Option(help="What the process may take, such as 2GiB; default: what is free now.")
+        str | None, typer.Option(help="What the process may take, such as 2GB; default: what is free now.")
     ] = None,
     step: Annotated[int | None, typer.Option(help="Tokens of a step at most; default: 256.")] = None,
     threads: Annotated[int | None, typer.Option(help="Default: the processors that this process may use.")] = None,
@@ -114,8 +114,8 @@ def plan(
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         _print(planned, settings, config, kv_dtype)
-        whence = "free now" if memory is None else "given"
-        _say(f"{quantity(limit, 'B')} are {whence}: enough for {fitting.requests:,} requests of {positions:,} tokens.")
+        whence = f"{quantity(limit, 'B')} are free now" if memory is None else f"{memory} are given"
+        _say(f"{whence}: enough for {fitting.requests:,} requests of {positions:,} tokens.")
         if planned.total <= limit:
             named = {"max_num_batched_tokens": step, "threads": threads}
             given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
@@ -210,4 +210,4 @@ def _print_remedies(
             _say(f"  --kv-dtype {name}: a KV pool of {quantity(other.kv, 'B')}, and keys and values less exact")
     if small_step < settings.max_num_batched_tokens and planned_small.total <= limit:
         _say(f"  --step {small_step}: a smaller workspace; prompts take longer")
-    _say(f"  --memory {planned.total // 2**20 + 1}MiB")
+    _say(f"  --memory {planned.total // 10**6 + 1}MB")

@@ -18,8 +18,11 @@ from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
     KV,
     MAX_TOKENS,
-    TEMPERATURE,
-    TOP_P,
+    AdvisedMinP,
+    AdvisedRepetitionPenalty,
+    AdvisedTemperature,
+    AdvisedTopK,
+    AdvisedTopP,
     ChatTemplate,
     Context,
     FrequencyPenalty,
@@ -27,17 +30,14 @@ from cutaway.cli.options import (
     KVDtype,
     Logprobs,
     MaxTokens,
-    MinP,
     MinTokens,
     PresencePenalty,
-    RepetitionPenalty,
     Seed,
     Stop,
     System,
-    Temperature,
     Threads,
-    TopK,
-    TopP,
+    effective,
+    with_advice,
 )
 from cutaway.cli.prompt import read_prompt
 from cutaway.errors import InvalidRequestError
@@ -53,11 +53,11 @@ def run(
     raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
     system: System = None,
     chat_template: ChatTemplate = None,
-    temperature: Temperature = TEMPERATURE,
-    top_k: TopK = 0,
-    top_p: TopP = TOP_P,
-    min_p: MinP = 0.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
+    temperature: AdvisedTemperature = None,
+    top_k: AdvisedTopK = None,
+    top_p: AdvisedTopP = None,
+    min_p: AdvisedMinP = None,
+    repetition_penalty: AdvisedRepetitionPenalty = None,
     presence_penalty: PresencePenalty = 0.0,
     frequency_penalty: FrequencyPenalty = 0.0,
     stop: Stop = None,
@@ -76,21 +76,22 @@ def run(
     from cutaway.sampling.params import SamplingParams
     from cutaway.tokenizer.legal_text import check_legal
 
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        stop=stop,
-        seed=seed,
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-    )
+    given = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "stop": stop,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "min_tokens": min_tokens,
+        "ignore_eos": ignore_eos,
+        "logprobs": logprobs,
+    }
+    SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
     if raw and system is not None:
         raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
     if raw and chat_template is not None:
@@ -117,6 +118,7 @@ def run(
             needs_chat=not raw,
             progress=fetching,
         )
+        params = SamplingParams(**with_advice(given, llm.default_params))
         if raw:
             stream = llm.stream(text, params)
         else:
@@ -137,7 +139,7 @@ def run(
         )
     else:
         _say("\n")
-        console.print(_summary(output, interrupted), style="dim", soft_wrap=True)
+        console.print(_summary(output, params, interrupted), style="dim", soft_wrap=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -147,7 +149,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _summary(output: Any, interrupted: bool) -> str:
+def _summary(output: Any, params: Any, interrupted: bool) -> str:
     numbers = output.statistics
     ending = (
         "interrupted"
@@ -156,8 +158,18 @@ def _summary(output: Any, interrupted: bool) -> str:
     )
     return (
         f"{numbers.prompt_tokens} prompt tokens in {numbers.prefill_seconds:.2f} s, {numbers.prefill_rate:.0f} tok/s · "
-        f"{generated(numbers)} · {ending} · seed {output.seed}"
+        f"{generated(numbers)} · {ending} · {_sampling(params)} · seed {output.seed}"
     )
+
+
+def _sampling(params: Any) -> str:
+    """What decided on the distribution that tokens were drawn from, by the names of the options."""
+    names = ("top_k", "top_p", "min_p") if params.temperature else ()
+    in_effect = effective(params)
+    further = [
+        f"{name.replace('_', '-')} {in_effect[name]:g}" for name in (*names, "repetition_penalty") if name in in_effect
+    ]
+    return ", ".join([f"temperature {params.temperature:g}", *further])
 
 
 def _logprobs(entries: Any) -> list[dict[str, Any]]:

@@ -50,6 +50,13 @@ def serve(
     chat_template: Annotated[
         str | None, _option("--chat-template", "In place of the model's own: a built-in name, or a Jinja file.")
     ] = None,
+    generation_config: Annotated[
+        str,
+        _option(
+            "--generation-config",
+            "What a request's sampling is where it says nothing: auto, as the model's authors advise; vllm, 1 and all.",
+        ),
+    ] = "auto",
     cors_origin: Annotated[
         list[str] | None,
         _option("--cors-origin", "Whose pages may use the server from a browser, as https://example.org; * is all."),
@@ -106,6 +113,7 @@ def serve(
                 memory=memory,
                 kv_dtype=kv_dtype,
                 chat_template=chat_template,
+                generation_config=generation_config,
                 progress=fetching,
                 max_tap_bytes=settings.max_tap_bytes,
             )

@@ -13,20 +13,19 @@ from cutaway.cli.console import INTERRUPTED, error_console, first_use
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
-    TEMPERATURE,
-    TOP_P,
+    AdvisedMinP,
+    AdvisedTemperature,
+    AdvisedTopK,
+    AdvisedTopP,
     ChatTemplate,
     Context,
     IgnoreEos,
     KVDtype,
     MaxTokens,
-    MinP,
     Seed,
     System,
-    Temperature,
     Threads,
-    TopK,
-    TopP,
+    with_advice,
 )
 from cutaway.cli.prompt import read_prompt
 from cutaway.errors import InvalidRequestError
@@ -54,10 +53,10 @@ def trace(
     raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
     system: System = None,
     chat_template: ChatTemplate = None,
-    temperature: Temperature = TEMPERATURE,
-    top_k: TopK = 0,
-    top_p: TopP = TOP_P,
-    min_p: MinP = 0.0,
+    temperature: AdvisedTemperature = None,
+    top_k: AdvisedTopK = None,
+    top_p: AdvisedTopP = None,
+    min_p: AdvisedMinP = None,
     seed: Seed = None,
     max_tokens: MaxTokens = DEFAULT_TOKENS,
     ignore_eos: IgnoreEos = False,
@@ -80,15 +79,16 @@ def trace(
 
     request = TapRequest(*(tap or ()))
     limit = parse_bytes(max_tap_bytes, "max_tap_bytes")
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        ignore_eos=ignore_eos,
-    )
+    given = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "ignore_eos": ignore_eos,
+    }
+    SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
     if raw and system is not None:
         raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
     if raw and chat_template is not None:
@@ -114,6 +114,7 @@ def trace(
                     progress=fetching,
                     max_tap_bytes=limit,
                 )
+                params = SamplingParams(**with_advice(given, llm.default_params))
                 if raw:
                     stream = llm.stream(text, params, taps=request)
                 else:

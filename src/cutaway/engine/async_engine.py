@@ -266,8 +266,16 @@ class AsyncEngine:
         """Have the grammar compiled, so that no thread of the event loop's waits for it; then it is known."""
         grammars = self.llm.requests.grammars
         await asyncio.wrap_future(grammars.vocabulary())
+        compilation = grammars.submit(form)
+        if compilation.grammar.done():
+            return
         try:
-            await asyncio.wait_for(asyncio.wrap_future(grammars.submit(form)), grammars.time_limit)
+            await asyncio.wait_for(asyncio.wrap_future(compilation.begun), grammars.time_limit)
+        except asyncio.TimeoutError:
+            raise grammars.no_turn() from None
+        try:
+            left = compilation.seconds_left(grammars.time_limit)
+            await asyncio.wait_for(asyncio.wrap_future(compilation.grammar), left)
         except asyncio.TimeoutError:
             raise grammars.too_slow(form) from None
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from cutaway.engine.compile import compile_for_any_model
 from cutaway.engine.core import EngineCore
+from cutaway.engine.default_params import default_params
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
@@ -58,7 +59,7 @@ CLOSED: Final = "this LLM is closed. Load the model again."
 OPTIONS: Final = (
     "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
     "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
-    "needs_chat, progress, max_tap_bytes, tap_share"
+    "generation_config, needs_chat, progress, max_tap_bytes, tap_share"
 )
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout, taps"
 EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
@@ -89,6 +90,7 @@ class LLM:
         max_waiting: int | None = None,
         max_waiting_tokens: int | None = None,
         chat_template: str | os.PathLike[str] | None = None,
+        generation_config: str = "auto",
         needs_chat: bool = False,
         progress: Progress | None = None,
         max_tap_bytes: int | str | None = None,
@@ -118,6 +120,8 @@ class LLM:
             max_waiting_tokens: tokens of their prompts; default, 1,048,576.
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
+            generation_config: where requests come without parameters, "auto" takes those that the model's authors
+                advise; "vllm" those of ``SamplingParams()``.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
             progress: is told of the stages of a fetch.
             max_tap_bytes: that the taps of all requests may keep (docs/taps.md), in bytes or as a text; default,
@@ -162,6 +166,7 @@ class LLM:
             config = read_config(source)
             check_tensors(source, config)
             _warn_of_key_biases(source, config, kv_dtype)
+            self.default_params = default_params(source, self.model.entry, generation_config)
             self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
             compiling = compiling or _compile_aside(kv_dtype)
             self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
@@ -200,8 +205,13 @@ class LLM:
         self._process = os.getpid()
         self._closed = False
         self._closing = threading.RLock()  # a signal handler may close, too
-        admission = TapAdmission(self.runner, taps, self.settings.batching)
-        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes, admission)
+        self.requests = Requests(
+            self.tokenizer,
+            self.settings.context,
+            self.runner.kv.position_bytes,
+            self.get_default_sampling_params(),
+            TapAdmission(self.runner, taps, self.settings.batching),
+        )
 
     def generate(
         self,
@@ -217,10 +227,10 @@ class LLM:
         """Complete each prompt; one output for each, in order.
 
         A list of ints is one prompt of token ids. Texts are completed as they are, without the chat template.
-        sampling_params: one for all prompts, or one for each; default, ``SamplingParams()``. use_tqdm: show a progress
-        bar where there are several prompts and standard error is a terminal. priority: 0 goes before others, 7 is the
-        last. timeout: seconds after which what has not ended is ended, with the finish reason "deadline". taps: a
-        ``TapRequest``: tensors to be shown of each prompt's steps (docs/taps.md).
+        sampling_params: one for all prompts, or one for each; default, ``get_default_sampling_params()``. use_tqdm:
+        show a progress bar where there are several prompts and standard error is a terminal. priority: 0 goes before
+        others, 7 is the last. timeout: seconds after which what has not ended is ended, with the finish reason
+        "deadline". taps: a ``TapRequest``: tensors to be shown of each prompt's steps (docs/taps.md).
         """
         refuse_foreign("LLM.generate", foreign, REQUEST, GENERATE_OPTIONS)
         several = as_list(prompts)
@@ -307,7 +317,7 @@ class LLM:
 
         Args:
             messages: each ``{"role": …, "content": …}``. Their text never becomes control tokens.
-            sampling_params: default, ``SamplingParams()``.
+            sampling_params: default, ``get_default_sampling_params()``.
             priority: as for ``generate``.
             timeout: as for ``generate``.
             chat_template: Jinja source, or a built-in name, in place of the model's own.
@@ -369,8 +379,10 @@ class LLM:
         return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What is used where no parameters are given."""
-        return SamplingParams()
+        """What is used where no parameters are given: ``SamplingParams()``, with what the model's authors advise
+        (``default_params``, a mapping), unless the model was loaded with ``generation_config="vllm"``.
+        """
+        return SamplingParams(**self.default_params)  # type: ignore[arg-type]  # the names are those of numbers
 
     def decisions(self) -> list[Decision]:
         """What the scheduler decided lately, about whom and why; the oldest first."""

@@ -30,12 +30,19 @@ class Requests:
     """Makes the requests of one engine."""
 
     def __init__(
-        self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission | None = None
+        self,
+        tokenizer: Tokenizer,
+        context: int,
+        position_bytes: int,
+        defaults: SamplingParams,
+        taps: TapAdmission | None = None,
     ) -> None:
-        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: admits them."""
+        """context: positions of a sequence at most. position_bytes: of the KV cache. defaults: of requests without
+        parameters. taps: admits them.
+        """
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
-        self._taps = taps
+        self._defaults, self._taps = defaults, taps
         self._numbers = itertools.count()
 
     def make(
@@ -62,7 +69,7 @@ class Requests:
         """
         if params is not None and not isinstance(params, SamplingParams):
             raise no_params(params)
-        params = params or SamplingParams()
+        params = params or self._defaults
         text, ids = prompt
         is_answered = pooling is None
         check_prompt(ids, self._context, self._tokenizer.vocab_size, is_answered=is_answered)

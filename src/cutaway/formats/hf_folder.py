@@ -18,6 +18,7 @@ from cutaway.formats.cursor import shown
 from cutaway.formats.gguf_parts import listed
 from cutaway.formats.hf_config import family_of, read_hf_config
 from cutaway.formats.hf_families import HEAD, HFFamily
+from cutaway.formats.hf_sampling import read_hf_sampling
 from cutaway.formats.hf_shards import open_shards
 from cutaway.formats.json_file import read_json
 from cutaway.formats.source import ModelSource
@@ -67,6 +68,7 @@ def open_hf_folder(path: str | os.PathLike[str]) -> ModelSource:
     _settle_head(folder, _is_tied(where, config, family), tensors)
     origins = {ours: theirs for theirs, ours in names.items() if ours is not None}
     origins |= {f"{family.architecture}.{ours}": f"{theirs} in {CONFIG}" for theirs, (ours, _) in family.keys.items()}
+    metadata |= read_hf_sampling(folder)
     metadata |= {"general.architecture": family.architecture, "general.name": folder.resolve().name}
     return ModelSource(folder, "safetensors", metadata, tensors, origins)
 

@@ -5,10 +5,11 @@ In: forms. Out: for each a future of its ``Grammar``.
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cutaway.errors import CutawayError, InvalidRequestError, QueueFullError
 from cutaway.grammar.grammar import Grammar, compile_grammar
@@ -20,22 +21,43 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 TIME_LIMIT: Final = 5.0
-"""Seconds in which a grammar is compiled, or given up."""
+"""Seconds in which a grammar is compiled, or given up; and in which its turn comes."""
 MOST_KEPT: Final = 64
+MOST_KEPT_BYTES: Final = 1 << 20
+"""Of the text of all forms that are kept."""
 MOST_WAITING: Final = 64
 THREADS: Final = 2
 STACK: Final = 128 << 20
 """Bytes of address space for the stack of a thread that compiles: llguidance descends as deep as schemas are nested."""
 
-Key = tuple[str, bytes]
 Result = TypeVar("Result")
 
 
+class Key(NamedTuple):
+    """By which a form is known."""
+
+    kind: str
+    digest: bytes
+    size: int  # bytes of its text
+
+
+class Compilation(NamedTuple):
+    """A form that is being compiled, or waits for its turn."""
+
+    begun: Future[float]  # when its turn has come, on the monotonic clock
+    grammar: Future[Grammar]
+
+    def seconds_left(self, time_limit: float) -> float:
+        """Of the time limit, of one that has begun."""
+        return max(0.0, self.begun.result() + time_limit - time.monotonic())
+
+
 class Grammars:
-    """Compiles each form once, and keeps the ``MOST_KEPT`` that were used last. Any thread may ask.
+    """Compiles each form once, and keeps those that were used last: ``MOST_KEPT``, of ``MOST_KEPT_BYTES``. Any thread
+    may ask.
 
     Nothing can stop what a thread computes, but the limits of llguidance and of ``check_schema`` end it. Meanwhile who
-    waits for it is told, and the others wait for the other threads.
+    waits for it is told, and the others wait for the other threads; not for ever, but until they are told, too.
     """
 
     def __init__(self, tokenizer: Tokenizer, time_limit: float = TIME_LIMIT) -> None:
@@ -43,7 +65,7 @@ class Grammars:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
         self._vocabulary: Future[LLTokenizer] | None = None
-        self._known: OrderedDict[Key, Future[Grammar]] = OrderedDict()  # compiled, or being compiled
+        self._known: OrderedDict[Key, Compilation] = OrderedDict()
         self._slots = threading.BoundedSemaphore(THREADS)
 
     def get(self, form: StructuredOutputsParams) -> Grammar:
@@ -53,8 +75,13 @@ class Grammars:
         are being compiled.
         """
         self.vocabulary().result()
+        compilation = self.submit(form)
         try:
-            return self.submit(form).result(self.time_limit)
+            compilation.begun.result(self.time_limit)
+        except TimeoutError:
+            raise self.no_turn() from None
+        try:
+            return compilation.grammar.result(compilation.seconds_left(self.time_limit))
         except TimeoutError:
             raise self.too_slow(form) from None
 
@@ -65,24 +92,29 @@ class Grammars:
                 self._vocabulary = started(lambda: grammar_vocabulary(self._tokenizer))
             return self._vocabulary
 
-    def submit(self, form: StructuredOutputsParams) -> "Future[Grammar]":
-        """A future of the grammar; who waits for it minds the time limit, once there is a vocabulary."""
-        key, vocabulary = digest(form), self.vocabulary()
+    def submit(self, form: StructuredOutputsParams) -> Compilation:
+        """The futures of a form. Who waits for them minds the time limit, for each of them, once there is a vocabulary;
+        afterwards it is ``no_turn``, or ``too_slow``.
+        """
+        key, vocabulary = key_of(form), self.vocabulary()
+        begun: Future[float] = _future()
 
         def compile_it() -> Grammar:
-            with self._slots:
-                try:
+            try:
+                tokens = vocabulary.result()
+                with self._slots:
+                    begun.set_result(time.monotonic())
                     if not threading.main_thread().is_alive():
                         raise CutawayError("the program ends.")
-                    grammar = compile_grammar(form, vocabulary.result())
-                except BaseException:
-                    with self._lock:
-                        del self._known[key]
-                    raise
+                    grammar = compile_grammar(form, tokens)
+            except BaseException as error:
+                with self._lock:
+                    del self._known[key]
+                if not begun.done():
+                    begun.set_exception(error)
+                raise
             with self._lock:
-                compiled = [each for each, made in self._known.items() if made.done() or each == key]
-                for oldest in compiled[:-MOST_KEPT]:
-                    del self._known[oldest]
+                self._forget_oldest(key)
             return grammar
 
         with self._lock:
@@ -90,11 +122,29 @@ class Grammars:
             if found is not None:
                 self._known.move_to_end(key)
                 return found
-            pending = sum(not each.done() for each in self._known.values())
+            pending = sum(not each.grammar.done() for each in self._known.values())
             if pending >= MOST_WAITING:
                 raise QueueFullError(f"{pending} grammars are being compiled. Try again in a moment.", self.time_limit)
-            future = self._known[key] = started(compile_it)
-        return future
+            compilation = self._known[key] = Compilation(begun, started(compile_it))
+        return compilation
+
+    def _forget_oldest(self, compiled: Key) -> None:
+        """Keep no more than the limits say of those that are compiled; compiled: one that is, though not told yet."""
+        done = [key for key, each in self._known.items() if each.grammar.done() or key == compiled]
+        size = sum(key.size for key in done)
+        for number, oldest in enumerate(done):
+            if len(done) - number <= MOST_KEPT and size <= MOST_KEPT_BYTES:
+                break
+            size -= oldest.size
+            del self._known[oldest]
+
+    def no_turn(self) -> QueueFullError:
+        """What is said when others have taken all of the time."""
+        return QueueFullError(
+            f"the forms of other requests have been compiled for {self.time_limit:g} s, the most that is waited for a "
+            "turn. Try again in a moment.",
+            self.time_limit,
+        )
 
     def too_slow(self, form: StructuredOutputsParams) -> InvalidRequestError:
         """What is said when the time limit has passed."""
@@ -110,8 +160,7 @@ def started(work: Callable[[], Result]) -> "Future[Result]":
 
     The end of the process waits for such threads: native code must not run on while Python is taken down.
     """
-    future = Future[Result]()
-    future.set_running_or_notify_cancel()
+    future: Future[Result] = _future()
 
     def fulfil() -> None:
         try:
@@ -129,8 +178,16 @@ def started(work: Callable[[], Result]) -> "Future[Result]":
     return future
 
 
-def digest(form: StructuredOutputsParams) -> Key:
+def _future() -> "Future[Result]":
+    """A future that nobody can cancel."""
+    future = Future[Result]()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+def key_of(form: StructuredOutputsParams) -> Key:
     """By which a form is known."""
     value = getattr(form, form.kind)
     text = "".join(f"{len(each)} {each}" for each in value) if isinstance(value, tuple) else str(value)
-    return form.kind, hashlib.sha256(text.encode()).digest()
+    data = text.encode()
+    return Key(form.kind, hashlib.sha256(data).digest(), len(data))

@@ -25,6 +25,14 @@ class WheelSource:
         return f"{self.project}=={self.version}"
 
 
+Sampling = tuple[tuple[str, float], ...]
+"""Sampling parameters that a model's authors advise and its file doesn't have, by the names of ``SamplingParams``."""
+_SMOLLM2_SAMPLING: Sampling = (("temperature", 0.2), ("top_p", 0.9))
+"""Source: the model cards of SmolLM2's Instruct models."""
+_QWEN25_SAMPLING: Sampling = (("temperature", 0.7), ("top_k", 20), ("top_p", 0.8), ("repetition_penalty", 1.1))
+"""Source: ``generation_config.json`` of Qwen2.5-0.5B-Instruct and Qwen2.5-1.5B-Instruct."""
+
+
 @dataclass(frozen=True)
 class CatalogueEntry:
     """One model file. ``size`` is in bytes, ``sha256`` in lower-case hexadecimal digits."""
@@ -36,6 +44,7 @@ class CatalogueEntry:
     source: WheelSource
     licence: str
     description: str
+    sampling: Sampling = ()
 
 
 _SMOLLM2 = CatalogueEntry(
@@ -51,6 +60,7 @@ _SMOLLM2 = CatalogueEntry(
     ),
     licence="Apache-2.0",
     description="SmolLM2 135M Instruct, llama architecture, weights in Q4_1",
+    sampling=_SMOLLM2_SAMPLING,
 )
 
 CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType({"smollm2": _SMOLLM2, "smollm2-135m-instruct": _SMOLLM2})
@@ -67,6 +77,7 @@ class HubAlias:
     size: float
     licence: str
     description: str
+    sampling: Sampling = ()
 
     @property
     def hub_name(self) -> str:
@@ -85,6 +96,7 @@ HUB_ALIASES: Mapping[str, HubAlias] = MappingProxyType(
                 size=386e6,
                 licence="Apache-2.0",
                 description="SmolLM2 360M Instruct, weights in Q8_0",
+                sampling=_SMOLLM2_SAMPLING,
             ),
             HubAlias(
                 alias="smollm2-1.7b",
@@ -93,6 +105,7 @@ HUB_ALIASES: Mapping[str, HubAlias] = MappingProxyType(
                 size=1.06e9,
                 licence="Apache-2.0",
                 description="SmolLM2 1.7B Instruct, weights in Q4_K_M",
+                sampling=_SMOLLM2_SAMPLING,
             ),
             HubAlias(
                 alias="qwen2.5-0.5b",
@@ -101,6 +114,7 @@ HUB_ALIASES: Mapping[str, HubAlias] = MappingProxyType(
                 size=491e6,
                 licence="Apache-2.0",
                 description="Qwen2.5 0.5B Instruct, speaks Chinese and some thirty other languages, weights in Q4_K_M",
+                sampling=_QWEN25_SAMPLING,
             ),
             HubAlias(
                 alias="qwen2.5-1.5b",
@@ -109,6 +123,7 @@ HUB_ALIASES: Mapping[str, HubAlias] = MappingProxyType(
                 size=1.12e9,
                 licence="Apache-2.0",
                 description="Qwen2.5 1.5B Instruct, the same at three times the size, weights in Q4_K_M",
+                sampling=_QWEN25_SAMPLING,
             ),
         )
     }

@@ -69,7 +69,7 @@ def create_app(service: Service) -> FastAPI:
         app.add_exception_handler(kind, handler)
     # The last that is added is the first that a request meets.
     app.add_middleware(BodyLimit, most=settings.max_body_size)
-    app.add_middleware(BodyTime)
+    app.add_middleware(BodyTime, ending=service.ending)
     app.add_middleware(ApiKeys, keys=settings.api_keys, open_paths=OPEN_PATHS)
     if settings.cors_origins:
         app.add_middleware(

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -23,7 +24,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.errors import ApiError, loading, shutting_down
 from cutaway.server.metrics import Metrics
 from cutaway.server.settings import ServerSettings
-from cutaway.server.work import Work, admit
+from cutaway.server.work import Errors, Work, admit
 
 Answer = TypeVar("Answer")
 ENCODERS: Final = 4
@@ -72,7 +73,7 @@ class Service:
         self.settings = settings
         self.works: dict[str, Work] = {}  # that have not ended, by id
         self.closing = False
-        self._cut = False  # what runs was aborted, and what comes late is
+        self.ending = asyncio.Event()  # what runs is aborted, and what comes late
         self._model: ServedModel | None = None
         self._encoders = ThreadPoolExecutor(ENCODERS, "cutaway-encode")
 
@@ -114,13 +115,15 @@ class Service:
         state: Mapping[str, Any],
         shown_ids: frozenset[int] = frozenset(),
         taps: Tapping | None = None,
+        errors: Errors = nullcontext,
     ) -> Work:
         """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
-        tokens that are in the text nevertheless. taps: what is to be seen of each prompt's steps.
+        tokens that are in the text nevertheless. taps: what is to be seen of each prompt's steps. errors: what renames
+        the parameters of errors that come later.
         """
         engine, salt = self.model.engine, state["client"].salt
         submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps) for ids in prompts]
-        return await self._admit(name, submitting, params, state)
+        return await self._admit(name, submitting, params, state, errors)
 
     async def begin_embeddings(
         self, name: str, prompts: Sequence[Sequence[int]], pooling: Pooling, state: Mapping[str, Any]
@@ -136,14 +139,26 @@ class Service:
         submitting: Sequence[Awaitable[AsyncStream]],
         params: SamplingParams,
         state: Mapping[str, Any],
+        errors: Errors = nullcontext,
     ) -> Work:
         def forget() -> None:
             self.works.pop(name, None)
 
         metrics = self.model.metrics
-        work = await admit(name, submitting, params, state["client"], metrics, state["facts"], forget)
+        admitting = asyncio.ensure_future(
+            admit(name, submitting, params, state["client"], metrics, state["facts"], forget, errors)
+        )
+        ending = asyncio.ensure_future(self.ending.wait())
+        try:
+            await asyncio.wait({admitting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not admitting.done():  # its form is being compiled, which nothing can hurry
+                raise shutting_down()
+            work = admitting.result()
+        finally:
+            admitting.cancel()
+            ending.cancel()
         self.works[name] = work
-        if self._cut:
+        if self.ending.is_set():
             work.abort()
         return work
 
@@ -162,7 +177,7 @@ class Service:
 
     def abort_all(self) -> None:
         """End what runs, with an error for each client."""
-        self._cut = True
+        self.ending.set()
         for work in list(self.works.values()):
             work.abort()
 

@@ -6,7 +6,8 @@ In: prompts that have been admitted. Out: their deltas side by side, or their wh
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
 
 from cutaway.engine.async_engine import AsyncStream
 from cutaway.engine.outputs import Delta, EmbeddingRequestOutput, RequestOutput
@@ -15,6 +16,9 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import shutting_down
 from cutaway.server.metrics import Metrics
+
+Errors: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Within it, errors name the client's fields."""
 
 
 class Work:
@@ -29,11 +33,14 @@ class Work:
         metrics: Metrics,
         facts: dict[str, object],
         forget: Callable[[], object],
+        errors: Errors = nullcontext,
     ) -> None:
-        """facts: what the log is to say of the request. forget: is called at the end."""
+        """facts: what the log is to say of the request. forget: is called at the end. errors: around what the engine
+        says.
+        """
         self.name = name  # by which the client knows it
         self.streams, self.params, self.client = streams, params, client
-        self._forget = forget
+        self._forget, self._errors = forget, errors
         self._metrics, self._facts = metrics, facts
         self._begin = time.perf_counter()
         self._told: dict[tuple[int, int], float] = {}  # prompt and choice → when its last token came
@@ -65,8 +72,9 @@ class Work:
 
     async def _arriving(self) -> AsyncGenerator[tuple[int, Delta], None]:
         try:
-            async for each in _merged(self.streams):
-                yield each
+            with self._errors():
+                async for each in _merged(self.streams):
+                    yield each
         except Exception:
             self._unfinished = "error"
             raise
@@ -122,6 +130,7 @@ async def admit(
     metrics: Metrics,
     facts: dict[str, Any],
     forget: Callable[[], object],
+    errors: Errors,
 ) -> Work:
     """Let all prompts wait for their turn; or none, where one of them is refused. submitting: one for each."""
     if client.name:
@@ -136,7 +145,7 @@ async def admit(
             if isinstance(error, QueueFullError):
                 metrics.refused()
             raise error
-    return Work(name, streams, params, client, metrics, facts, forget)
+    return Work(name, streams, params, client, metrics, facts, forget, errors)
 
 
 async def _merged(streams: Sequence[AsyncStream]) -> AsyncGenerator[tuple[int, Delta], None]:

@@ -184,6 +184,44 @@ def test_no_more_calls_than_wanted() -> None:
     assert parsed(two, "tool_code", most_calls=1) == ("", two, [])
 
 
+TWICE = [
+    ("hermes", f"Well, {HERMES}\n{HERMES}", "Well, "),
+    ("hermes", f"```json\n{JSON}\n```", ""),
+    ("json", f"{JSON}; {JSON}", ""),
+    ("json", f"[{JSON}, {JSON}]", ""),
+    ("json", f"```json\n[{JSON}]\n```", ""),
+    ("mistral", f"Well, [TOOL_CALLS] [{JSON}, {JSON}]", "Well, "),
+    ("mistral", f"[TOOL_CALLS]f[ARGS]{CITY}[TOOL_CALLS]f[CALL_ID]abc[ARGS]{CITY}", ""),
+]
+OPENERS = ("<tool_call>", "[TOOL_CALLS]", "{", "; {", ", {")
+
+
+@pytest.mark.parametrize(("form", "text", "content"), TWICE)
+def test_an_answer_that_is_cut_anywhere(form: str, text: str, content: str) -> None:
+    """By its last token or a stop text. Calls so far are those of the whole; what has begun of the next one is shown as
+    it was written; nothing is lost; and no part of what closes a call is shown.
+    """
+    _, whole_content, whole = parsed(text, form)
+    assert whole_content == content
+    for end in range(len(text)):
+        cut = text[:end]
+        _, shown, calls = parsed(cut, form)
+        assert parsed(cut, form, range(end)) == ("", shown, calls)
+        if not calls:
+            assert shown == cut
+            continue
+        assert calls[:-1] == whole[: len(calls) - 1]
+        name, arguments, ended = calls[-1]
+        assert (name, ended) == (whole[len(calls) - 1][0], arguments == whole[len(calls) - 1][1])
+        assert whole[len(calls) - 1][1].startswith(arguments)
+        rest = shown.removeprefix(content)
+        assert cut.endswith(rest)
+        begun = rest.lstrip()
+        assert not begun or any(begun.startswith(each) or each.startswith(begun) for each in OPENERS), rest
+        if not begun:  # then all that was left is what belongs to the format
+            assert not set(cut.rpartition(arguments)[2]) - set("</tool_call>}],;` \n")
+
+
 def test_text_comes_as_soon_as_it_is_certain() -> None:
     """No more is held back than may be a marker; of arguments, nothing."""
     parser = AnswerParser(AnswerFormat("hermes"), TOOLS)

@@ -36,9 +36,10 @@ async def begin_answer(
     model, use = service.model.llm, prompt.rules.use
     with form.errors():
         params, rules = with_form(model.tokenizer, prompt.rules, params)
-    with TOOLS_FORM.errors() if use.tools else form.errors():
+    errors = TOOLS_FORM.errors if use.tools else form.errors
+    with errors():
         try:
-            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids, taps)
+            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids, taps, errors)
         except InvalidRequestError as error:
             if not (use.tools and (error.field or "").startswith(FIELD)):
                 raise

@@ -6,12 +6,13 @@ Source: llguidance, "Extended Lark syntax".
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, QueueFullError
 from cutaway.grammar.grammar import JSON_OPTIONS
 from cutaway.grammar.grammars import Grammars
 from cutaway.grammar.json_schema import CheckedSchema
@@ -19,7 +20,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.structured_outputs import FIELD, StructuredOutputsParams
 from cutaway.server.answers.prompt import AnswerRules
 from cutaway.server.answers.tools import Tool
-from cutaway.tokenizer.answers.json_call import BESIDE
+from cutaway.tokenizer.answers.json_call import BESIDE, PYTHON_TAG
 from cutaway.tokenizer.answers.marked import HERMES, MISTRAL
 from cutaway.tokenizer.tokenizer import Tokenizer
 
@@ -31,7 +32,8 @@ BEGIN: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Format → what stands before a call."""
 _KEYS: Final = "|".join(["name", "arguments", "parameters", *BESIDE])
-BARE: Final = rf'/{SPACE}(```(json)?{SPACE})?(\[{SPACE})?\{{{SPACE}"({_KEYS})"(.|\n)*/'
+_TAG: Final = PYTHON_TAG.replace("|", r"\|")
+BARE: Final = rf'/{SPACE}({_TAG})?(```(json)?)?{SPACE}(\[{SPACE})?\{{{SPACE}"({_KEYS})"(.|\n)*/'
 """What a parser may take for a call without markers: text may not begin like this where calls are enforced."""
 
 
@@ -136,13 +138,14 @@ class _Writer:
         several = self._rules.use.parallel
         unmarked = self._calls in ("json", "hermes")
         self.rule("FIRST", f"{TEXT} & ~{BARE}" if unmarked else TEXT)
-        answers = ["bare"] if unmarked else []
+        answers = ["bare", "list"] if unmarked else []
         if unmarked:
             each = " | ".join(self._bare(number, tool) for number, tool in self._tools())
             # To where FIRST ends it is one terminal: the longest wins, and FIRST would always be the longer one.
-            head, between = rf'\{{{SPACE}"name"', r"[ \n]{0,8};?[ \n]{0,8}"
-            again = f"(/{between}{head}/ ({each}))*" if several else ""
-            self.rule("bare", rf"/(```(json)?{SPACE})?{head}/ ({each}) {again} /([ \n]{{0,8}}```)?/")
+            head, fence, gap = rf'\{{{SPACE}"name"', rf"(```(json)?{SPACE})?", r"[ \n]{0,8}"
+            again = {mark: f"(/{gap}{mark}{gap}{head}/ ({each}))*" if several else "" for mark in (";?", ",")}
+            self.rule("bare", rf"/{fence}{head}/ ({each}) {again[';?']} /({gap}```)?/")
+            self.rule("list", rf"/{fence}\[{SPACE}{head}/ ({each}) {again[',']} /{gap}\]({gap}```)?/")
         if self._calls == "json":
             answers.append("FIRST")
         else:
@@ -230,10 +233,17 @@ def arguments_schemas(rules: AnswerRules) -> dict[int, dict[str, Any]]:
 
 
 def blamed(grammars: Grammars, rules: AnswerRules, error: InvalidRequestError) -> InvalidRequestError:
-    """Of an error of the grammar of calls: the same, or that of the tool whose schema alone has one, too."""
+    """Of an error of the grammar of calls: the same, or that of the tool whose schema alone has one, too. The search
+    has as much time as a form, and no more patience.
+    """
+    end = time.monotonic() + grammars.time_limit
     for number, schema in arguments_schemas(rules).items():
+        if time.monotonic() > end:
+            break
         try:
             grammars.get(StructuredOutputsParams(json=schema))
+        except QueueFullError:
+            break
         except InvalidRequestError as found:
             ours, theirs = f"{FIELD}.json", f"tools[{number}].function.parameters"
             return InvalidRequestError(str(found).replace(ours, theirs), (found.field or ours).replace(ours, theirs))

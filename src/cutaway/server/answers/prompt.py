@@ -89,18 +89,14 @@ def chat_prompt(
 def _check_tools(form: AnswerFormat, use: ToolUse) -> None:
     if not use.tools:
         return
+    number = len(use.tools)
+    given = f"there {'is' if number == 1 else 'are'} {number} tool{'s' * (number != 1)}, and this model's chat template"
     remedy = "Take a model that is trained to call them (cutaway show MODEL tells), or start the server with a "
     remedy += "--chat-template, a Jinja file, that shows tools."
     if not form.takes_tools:
-        raise InvalidRequestError(
-            f"there are {len(use.tools)} tools, and this model's chat template has no place for any. {remedy}", "tools"
-        )
+        raise InvalidRequestError(f"{given} has no place for any. {remedy}", "tools")
     if form.calls is None:
-        raise InvalidRequestError(
-            f"there are {len(use.tools)} tools, and this model's chat template writes calls in a format that is not "
-            f"known here. {remedy}",
-            "tools",
-        )
+        raise InvalidRequestError(f"{given} writes calls in a format that is not known here. {remedy}", "tools")
 
 
 def _with_calls(messages: Sequence[Mapping[str, Any]], form: AnswerFormat) -> list[Mapping[str, Any]]:
@@ -111,8 +107,9 @@ def _with_calls(messages: Sequence[Mapping[str, Any]], form: AnswerFormat) -> li
         if calls and not form.takes_calls:
             if form.calls != "hermes":
                 raise InvalidRequestError(
-                    f"messages[{number}].tool_calls has {len(calls)} calls, which this model's chat template leaves "
-                    "out. Take a model that is trained to call tools, or write in contents what was called.",
+                    f"messages[{number}].tool_calls has {len(calls)} call{'s' * (len(calls) != 1)}, which this model's "
+                    "chat template leaves out. Take a model that is trained to call tools, or write in contents what "
+                    "was called.",
                     f"messages[{number}].tool_calls",
                 )
             message = {**message, "content": _written(message["content"], calls)}

@@ -46,7 +46,7 @@ async def begin(request: Request, body: MessagesRequest) -> MessageReply:
     model = service.model
     form = body.form()
     with form.errors():
-        params = body.sampling_params(form.given)
+        params = body.sampling_params(model.llm.default_params, form.given)
     prompt = await _prompt(service, body, model.context)
     check_room(len(prompt.ids), None, model.context, "messages")
     name, state = f"msg_{request.state.request_id}", request.scope["state"]

@@ -139,8 +139,8 @@ class MessagesRequest(PromptFields):
             raise _wrong(f"{place}.schema", form.get("schema"), "a JSON schema, an object")
         return AskedForm({"json": form["schema"]}, f"{FIELD}.json", f"{place}.schema")
 
-    def sampling_params(self, form: Mapping[str, Any] | None) -> SamplingParams:
-        """The parameters. form: of the answer."""
+    def sampling_params(self, advised: Mapping[str, Any], form: Mapping[str, Any] | None) -> SamplingParams:
+        """The parameters. advised: where the body says nothing. form: of the answer."""
         if self.max_tokens is None:
             raise _wrong("max_tokens", None, "an integer of at least 1")
         CHECKS["max_tokens"]("max_tokens", self.max_tokens)
@@ -153,7 +153,7 @@ class MessagesRequest(PromptFields):
         names = ("temperature", "top_p", "top_k", "seed", "max_tokens")
         given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
         given[FIELD] = form
-        return SamplingParams(stop=self.stop_sequences or None, **given)
+        return SamplingParams(stop=self.stop_sequences or None, **{**advised, **given})
 
 
 class CountRequest(PromptFields):

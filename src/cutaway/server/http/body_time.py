@@ -1,6 +1,7 @@
 """The time that a body may take: no client holds a place by sending its request drop by drop.
 
-In: a request. Out: the same, or 408. The limit grows with what has come, so that a large body on a slow line is none.
+In: a request. Out: the same, or 408; or 503 where the server's end comes first. The limit grows with what has come, so
+that a large body on a slow line is none.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cutaway.server.http.asgi import App, Message, Receive, Scope, Send
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.errors import ApiError, shutting_down
 
 PATIENCE: Final = 30.0  # seconds
 SLOWEST: Final = 16 << 10  # bytes for which there is one second more
@@ -18,8 +19,15 @@ SLOWEST: Final = 16 << 10  # bytes for which there is one second more
 class BodyTime:
     """Middleware that waits for a body no longer than that."""
 
-    def __init__(self, app: App, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._patience, self._clock = app, patience, clock
+    def __init__(
+        self,
+        app: App,
+        ending: asyncio.Event,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """ending: is set when nothing is waited for any more."""
+        self._app, self._ending, self._patience, self._clock = app, ending, patience, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. Whoever reads the body meets the refusal."""
@@ -33,10 +41,15 @@ class BodyTime:
             if whole:
                 return await receive()  # which tells when the client leaves
             left = begin + self._patience + count / SLOWEST - self._clock()
+            coming, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(self._ending.wait())
             try:
-                message = await asyncio.wait_for(receive(), max(left, 0))
-            except asyncio.TimeoutError:
-                raise self._too_slow(count) from None
+                await asyncio.wait({coming, ending}, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    raise shutting_down() if ending.done() else self._too_slow(count)
+                message = coming.result()
+            finally:
+                coming.cancel()
+                ending.cancel()
             count += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             return message

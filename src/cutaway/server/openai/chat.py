@@ -36,7 +36,10 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     use, form = body.tool_use(), body.form()
     with form.errors():
         params = body.sampling_params(
-            logprobs=body.num_logprobs(), max_tokens=body.most_tokens(), structured_outputs=form.given
+            model.llm.default_params,
+            logprobs=body.num_logprobs(),
+            max_tokens=body.most_tokens(),
+            structured_outputs=form.given,
         )
     tokenizer = model.llm.tokenizer
     prompt = await service.encode(lambda: read_chat(tokenizer, body.messages, use, body, model.context), "messages")

@@ -3,6 +3,7 @@
 In: OpenAI's request. Out: its reply, whole or as events.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -38,23 +39,23 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     taps = tap_request(body.taps, service.settings.max_tap_bytes)
     form = body.form()
     with form.errors():
-        params = completion_params(body, structured_outputs=form.given)
+        params = completion_params(body, model.llm.default_params, structured_outputs=form.given)
     prompts = read_prompts(body.prompt)
     tokenizer = model.llm.tokenizer
     ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "prompt")
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
     with form.errors():
-        name = f"cmpl-{request.state.request_id}"
-        work = await service.begin(name, ids, params, request.scope["state"], taps=taps)
+        name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
+        work = await service.begin(name, ids, params, state, taps=taps, errors=form.errors)
     return CompletionReply(model, work, body, ignored, prompts)
 
 
-def completion_params(body: CompletionRequest, **others: Any) -> SamplingParams:
+def completion_params(body: CompletionRequest, advised: Mapping[str, Any], **others: Any) -> SamplingParams:
     """The sampling parameters. Without a token nothing is computed, so that an echo alone has one, which is dropped."""
     most = 1 if body.echo_only else DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
     scores = {"prompt_logprobs": body.logprobs} if body.echo and body.logprobs is not None else {}
-    return body.sampling_params(logprobs=body.logprobs, max_tokens=most, **scores, **others)
+    return body.sampling_params(advised, logprobs=body.logprobs, max_tokens=most, **scores, **others)
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds, context: int) -> list[int]:

@@ -29,14 +29,18 @@ class AskedForm(NamedTuple):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Within it, errors that speak of the form name the client's field."""
+        """Within it, errors that speak of the form name the client's field: of those that speak of the grammar that
+        was made of it, or of an answer, all of it.
+        """
         try:
             yield
         except InvalidRequestError as error:
-            if not self.ours or not (error.field or "").startswith(self.ours):
+            field = error.field or ""
+            if not self.ours or not field.startswith(FIELD):
                 raise
-            field = self.theirs + (error.field or "").removeprefix(self.ours)
-            raise InvalidRequestError(str(error).replace(self.ours, self.theirs), field) from None
+            spoken = self.ours if field.startswith(self.ours) else field
+            renamed = self.theirs + field.removeprefix(spoken)
+            raise InvalidRequestError(str(error).replace(spoken, self.theirs), renamed) from None
 
 
 class FormFields(RequestBody):

@@ -40,4 +40,5 @@ def _entry(model: ServedModel, name: str) -> dict[str, Any]:
         "root": model.llm.model.name,
         "parent": None,
         "max_model_len": model.context,
+        "default_sampling_params": dict(model.llm.default_params),
     }

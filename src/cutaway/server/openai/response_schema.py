@@ -90,14 +90,14 @@ class ResponseRequest(ToolFields):
         """Whether the response is kept."""
         return self.store is not False
 
-    def sampling_params(self, form: Mapping[str, Any] | None) -> SamplingParams:
-        """The parameters. form: of the answer."""
+    def sampling_params(self, advised: Mapping[str, Any], form: Mapping[str, Any] | None) -> SamplingParams:
+        """The parameters. advised: where the body says nothing. form: of the answer."""
         CHECKS["max_tokens"]("max_output_tokens", self.max_output_tokens)
         check_narrower("temperature", self.temperature)
         names = ("temperature", "top_p", "top_k", "seed")
         given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
         given[FIELD] = form
-        return SamplingParams(max_tokens=self.max_output_tokens, **given)
+        return SamplingParams(max_tokens=self.max_output_tokens, **{**advised, **given})
 
     def form(self) -> AskedForm:
         """The form of the answer, by the checks of ``response_format`` of chats, where a schema lies a level deeper."""

@@ -65,7 +65,7 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
     body.ignored()
     form = body.form()
     with form.errors():
-        params = body.sampling_params(form.given)
+        params = body.sampling_params(model.llm.default_params, form.given)
     before: Sequence[Mapping[str, Any]] = ()
     if body.previous_response_id is not None:
         kept = store.find(client, body.previous_response_id)

@@ -82,11 +82,13 @@ class SamplingFields(RequestBody):
     skip_special_tokens: Any = sampled("skip_special_tokens")
     include_stop_str_in_output: Any = sampled("include_stop_str_in_output")
 
-    def sampling_params(self, **others: Any) -> SamplingParams:
-        """The parameters. others: those that an API has under other names; None is the default."""
+    def sampling_params(self, advised: Mapping[str, Any], **others: Any) -> SamplingParams:
+        """The parameters. advised: where the body says nothing. others: those that an API has under other names; None
+        is the default.
+        """
         names = SamplingFields.model_fields.keys() - RequestBody.model_fields.keys()
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         for name in _NARROWER:
             if name in given:
                 check_narrower(name, given[name])
-        return SamplingParams(**given, **others)
+        return SamplingParams(**{**advised, **given}, **others)

@@ -52,3 +52,18 @@ class Characters:
             read += character
         self.put_back(read)
         return None
+
+    def closing(self, literal: str) -> Parse[bool]:
+        """Whether the literal comes next, or as much of it as there is before the end; else nothing was read. For what
+        closes something that is whole without it: of an answer that is cut there, a part of it says nothing.
+        """
+        read = ""
+        for expected in literal:
+            character = yield from self.next()
+            if character == END:
+                return True
+            read += character
+            if character != expected:
+                self.put_back(read)
+                return False
+        return True

@@ -43,7 +43,7 @@ def bare_calls(chars: Characters, events: Events) -> Parse[None]:
         if (yield from chars.literal(";")) is not None:
             before = ";" + (yield from chars.space())
     if events.num_calls > first:
-        if fence is not None and (yield from chars.literal(FENCE)) is not None:
+        if fence is not None and (yield from chars.closing(FENCE)):
             before = yield from chars.space()
         following = yield from chars.next()
         chars.put_back(following)
@@ -126,7 +126,10 @@ def list_of_calls(chars: Characters, events: Events, *, bare: bool = False) -> P
         read += delimiter
     if not called:
         return read
-    events.content(read.lstrip(SPACE))
+    following = yield from chars.next()
+    chars.put_back(following)
+    if following != END or read.strip(SPACE + ","):  # a comma at the end of an answer that is cut says nothing
+        events.content(read.lstrip(SPACE))
     return None
 
 

@@ -33,7 +33,7 @@ def hermes_answer(chars: Characters, events: Events) -> Parse[None]:
             events.content(before + begin + space + failed)
             continue
         space = yield from chars.space()
-        if (yield from chars.literal(end)) is None:
+        if not (yield from chars.closing(end)):
             chars.put_back(space)
 
 

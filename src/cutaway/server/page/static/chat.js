@@ -4,6 +4,7 @@ import { Answer } from "./answer.js";
 import { ServerError, ask, events, keepKey } from "./server.js";
 
 const ALTERNATIVES = 5; // tokens that are shown beside the chosen one
+const LONGEST_ANSWER = 1024; // tokens, where the user says nothing
 const RETRY = 1000; // ms, while the model is being loaded
 const at = (id) => document.getElementById(id);
 
@@ -122,12 +123,26 @@ function askForKey() {
   at("key").focus();
 }
 
+/** The fields before anything is typed: what the model's authors advise is in effect; where they advise nothing, what
+ * suits a small model stands there. Small models seldom find an end: where there is room for more, answers are cut. */
+function showDefaults(model) {
+  const advised = model.default_sampling_params;
+  if (model.max_model_len > 2 * LONGEST_ANSWER) at("max_tokens").value ||= String(LONGEST_ANSWER);
+  for (const [name, none] of Object.entries({ temperature: "1", top_p: "1", top_k: "all" })) {
+    at(name).placeholder = advised[name] ?? none;
+  }
+  if (Object.keys(advised).length) return;
+  at("temperature").value ||= "0.7";
+  at("top_p").value ||= "0.9";
+}
+
 /** The model's names; again and again while it is being loaded. */
 async function findModels() {
   try {
     const models = (await (await ask("v1/models")).json()).data;
     at("model").replaceChildren(...models.map((model) => new Option(model.id, model.id)));
     at("model").disabled = models.length < 2;
+    showDefaults(models[0]);
     at("status").textContent = "";
   } catch (error) {
     at("status").textContent = error.message;

@@ -34,7 +34,7 @@ function draw(slots) {
   const running = count(sequences, "running") + others.running;
   const waiting = count(sequences, "waiting") + others.waiting;
   at("summary").textContent =
-    `${running} running, ${waiting} waiting; ${slots.totals.answers} tokens in ${slots.totals.steps} steps so far. ` +
+    `${running} running, ${waiting} waiting; ${slots.totals.sampled} tokens in ${slots.totals.steps} steps so far. ` +
     `Policy: ${slots.policy}.`;
   at("length").textContent = blocks.length;
   at("others").textContent =
