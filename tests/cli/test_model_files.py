@@ -211,7 +211,9 @@ def test_an_unknown_pre_tokenizer_is_refused_and_shown(changed: Callable[..., Pa
 def test_show_as_json(smollm2_path: Path) -> None:
     by_name, by_path = (json.loads(cutaway("show", model, "--json").stdout) for model in ("smollm2", smollm2_path))
     assert by_name["licence"] == "Apache-2.0"
-    assert by_path == {**by_name, "licence": "apache-2.0", "path": str(smollm2_path)}  # what the file itself says
+    own = {"licence": "apache-2.0", "path": str(smollm2_path), "sampling": {}}  # what the file itself says
+    assert by_path == {**by_name, **own}
+    assert by_name["sampling"] == {"temperature": 0.2, "top_p": 0.9}
     assert by_name["metadata"]["llama.block_count"] == 30
     assert by_name["metadata"]["general.languages"] == ["en"]
     assert by_name["metadata"]["tokenizer.ggml.tokens"] == "[49152 entries]"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutaway.formats.gguf_metadata import MetadataValue
     from cutaway.formats.source import ModelSource
     from cutaway.formats.tensor import Tensor
+    from cutaway.hub.catalogue import CatalogueEntry, HubAlias
     from cutaway.tokenizer.answers.formats import AnswerFormat
 
 LINE = 100  # characters of a value
@@ -53,6 +54,7 @@ def show(
             "ends_answer": ends_answer,
             "tokenizer_notes": notes,
             "tools": None if answers is None else {"shown": answers.takes_tools, "calls": answers.calls},
+            "sampling": _sampling(source, local.entry),
             "reasoning": None if answers is None else answers.reasoning,
             "memory": _memory(source, context),
             "chat_template": chat_template,
@@ -116,6 +118,16 @@ def _tokenizer(source: "ModelSource") -> "tuple[list[str], AnswerFormat | None]"
         return list(tokenizer.notes), tokenizer.answer_format
 
 
+def _sampling(source: "ModelSource", entry: "CatalogueEntry | HubAlias | None") -> dict[str, Any]:
+    """What the model's authors advise, or why it can't be used."""
+    from cutaway.engine.default_params import default_params
+
+    try:
+        return dict(default_params(source, entry, "auto"))
+    except ModelFileError as error:
+        return {"refused": str(error)}
+
+
 def _memory(source: "ModelSource", context: int | None) -> dict[str, Any]:
     """Bytes of weights, KV cache and buffers at a context, or why the model can't run here."""
     try:
@@ -158,6 +170,12 @@ def _print(report: dict[str, Any]) -> None:
         line("tools", _tools(**report["tools"]))
     if report["reasoning"] is not None:
         line("reasoning", " … ".join(report["reasoning"]))
+    advised = report["sampling"]
+    if "refused" in advised:
+        line("sampling", advised["refused"])
+    elif advised:
+        told = [f"{name.replace('_', '-')} {value:g}" for name, value in advised.items()]
+        line("sampling", f"{', '.join(told)}, as its authors advise")
     memory = report["memory"]
     if "refused" in memory:
         line("memory", f"can't be run: {memory['refused']}")
