@@ -110,7 +110,8 @@ class LLM:
             kv_tokens: positions in the KV pool, of all sequences together; default, 8,192, and one context at least.
             memory: of the whole process, in bytes or as a text, such as "2GiB": the KV pool gets what the rest leaves,
                 and as much as all sequences can use. In place of kv_tokens.
-            max_waiting: answers that may wait for their turn; default, 1,024.
+            max_waiting: answers that may wait for their turn; default, 1,024. Those of ``generate``, ``chat`` and
+                ``embed`` are counted apart, and what is more than that is held back, not refused.
             max_waiting_tokens: tokens of their prompts; default, 1,048,576.
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
