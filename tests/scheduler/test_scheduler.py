@@ -478,6 +478,30 @@ def test_deadlines_end_what_waits_and_what_runs() -> None:
     assert actions(scheduler, "ended")[-2:] == [("b", "deadline"), ("a", "deadline")]
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda scheduler: scheduler._deadlines.take((5.0, "a")), "requests with a deadline"),
+        (lambda scheduler: scheduler._deadlines.push((7.0, "x"), request("x", deadline=7.0)), "requests with a deadl"),
+        (lambda scheduler: scheduler._deadlines._keys.clear(), "not in its order"),
+        (lambda scheduler: scheduler._state.waiting._buckets[None]._keys.clear(), "not in its order"),
+        (lambda scheduler: scheduler._state.waiting._buckets[None]._items.popitem(), "not those that wait"),
+        (lambda scheduler: setattr(scheduler._state.waiting.load(bulk=False), "num_tokens", 5), "queue counts"),
+        (lambda scheduler: setattr(scheduler._state.waiting.load(bulk=True), "num_choices", 1), "queue counts"),
+    ],
+)
+def test_the_check_finds_what_would_never_end_or_never_be_let_in(
+    damage: Callable[[Scheduler], object], message: str
+) -> None:
+    scheduler = scheduler_of(max_sequences=1)
+    scheduler.submit(request("a", deadline=5.0))
+    scheduler.submit(request("b"))
+    advance(scheduler)
+    damage(scheduler)
+    with pytest.raises(RuntimeError, match=message):
+        scheduler.check()
+
+
 def test_static_pads_to_the_longest_and_waits_for_the_slowest() -> None:
     """Prompts of 2, 5 and 3; answers of 1, 3 and 2: a rectangle of 3 rows with 5 + 3 columns, the last not computed."""
     scheduler = scheduler_of(policy=StaticPolicy(), blocks=9, max_step_tokens=7, max_sequences=3)
