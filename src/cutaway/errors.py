@@ -20,8 +20,8 @@ def shown(value: object) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """The number with its noun: "1 block", "2 blocks"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """The number with its noun: "1 block", "2,000 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class CutawayError(Exception):

@@ -204,21 +204,22 @@ def test_the_end_reaches_those_that_are_held_back(ends: Callable[[EngineCore, li
 
 
 def test_a_deadline_ends_those_that_are_held_back() -> None:
-    """Within a step, though the queue has no place for them."""
+    """With the next step, though the queue has no place for them, and those of another list are before them."""
     rig = Rig(PrefixRunner(), max_sequences=1, limits={"max_waiting": 1})
     crowd = Crowd(rig)
-    limited, others = crowd.requests(10, max_tokens=9), crowd.requests(5, max_tokens=9)
-    for each in limited:
-        each.generation.deadline = 5.0
+    limited, others = crowd.requests(10), crowd.requests(5, max_tokens=9)
+    for number, each in enumerate(limited):
+        each.generation.deadline = 5.0 if number < 7 else 6.0
     crowd.hold(others)
     crowd.hold(limited)
     rig.core.step()
-    rig.clock.now = 5.0
-    while not all(each.generation.ended for each in limited):
-        assert rig.core.totals.steps < 40
+    for now, ended in ((5.0, 7), (6.0, 10)):
+        rig.clock.now = now
         rig.core.step()
+        assert [each.generation.ended for each in limited] == [True] * ended + [False] * (10 - ended)
+    assert [each.generation.ended for each in others] == [False] * 5
     rig.run()
-    assert sum(action == "admitted" for _, action in actions(rig.core)) <= 6
+    assert sum(action == "admitted" for _, action in actions(rig.core)) == 5
 
 
 def test_a_refusal_of_others_counts_their_kind_alone() -> None:

@@ -584,6 +584,19 @@ def test_nobody_waits_longer_than_the_bound_under_endless_arrivals(
     assert refused > 20
 
 
+def test_the_bound_without_a_cache_counts_what_each_token_takes() -> None:
+    """One token a step: the k-th token takes k steps, and all of them more than a bound for one step a token."""
+    blocks, limits = BlockManager(20, 4, prefix_cache=False), SchedulerLimits(1, 1, max_waiting=1)
+    scheduler = Scheduler(blocks, limits, ContinuousPolicy(), keeps_kv=False)
+    scheduler.submit(request("a", 1, new=60))
+    steps = 0
+    while scheduler.has_work:
+        advance(scheduler)
+        steps += 1
+    assert steps == 60 * 61 / 2
+    assert limits.longest_wait(61, 0) < steps <= limits.longest_wait(61, 0, keeps_kv=False)
+
+
 def test_a_better_priority_goes_first_until_the_other_has_aged() -> None:
     def order(steps_between: int) -> list[str]:
         scheduler = scheduler_of(max_sequences=1, ageing=5)

@@ -11,7 +11,7 @@ from cutaway.engine.generation import Generation
 
 
 class Backlog:
-    """Invariant: after ``first``, no list is empty, and the first request of the first list has not ended."""
+    """Lists of requests that take turns."""
 
     def __init__(self) -> None:
         self._lists: deque[deque[Generation]] = deque()
@@ -34,6 +34,14 @@ class Backlog:
                 return requests[0]
             self._lists.popleft()
         return None
+
+    def take_overdue(self, now: float) -> list[Generation]:
+        """Remove those whose deadline has passed. In a list, it comes no later for who is before others."""
+        late = []
+        for requests in self._lists:
+            while requests and (requests[0].ended or requests[0].is_late(now)):
+                late.append(requests.popleft())
+        return late
 
     def take(self) -> Generation:
         """Remove what ``first`` has returned; the next one is of another list, if there is one."""

@@ -77,11 +77,10 @@ class EngineCore:
         self._backlog.add(generations)
 
     def _refill(self) -> None:
-        """Submit those of the backlog that the queue has places for, and those that may wait no longer."""
+        """Submit those of the backlog that the queue has places for."""
         while (generation := self._backlog.first()) is not None:
-            asked, deadline = generation.asked, generation.deadline
-            is_late = deadline is not None and deadline <= self.clock()
-            if not is_late and not self.scheduler.has_place_for_bulk(asked.params.n, len(asked.prompt_ids)):
+            asked = generation.asked
+            if not self.scheduler.has_place_for_bulk(asked.params.n, len(asked.prompt_ids)):
                 return
             self._backlog.take()
             try:
@@ -101,7 +100,7 @@ class EngineCore:
         now = self.clock()
         if generation.submitted is None:
             generation.submitted = now
-        if generation.deadline is not None and generation.deadline <= now:
+        if generation.is_late(now):
             generation.cut("deadline", now)
             return
         try:
@@ -186,6 +185,8 @@ class EngineCore:
         now = self.clock()
         while (late := self.scheduler.overdue(now)) is not None:
             self.abort(self._generations[late], "deadline")
+        for generation in self._backlog.take_overdue(now):
+            self.abort(generation, "deadline")
 
     def _forget_kv(self) -> None:
         """The pages may hold anything."""

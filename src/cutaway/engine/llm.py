@@ -102,7 +102,8 @@ class LLM:
             max_num_batched_tokens: tokens of a step; default, 256. Prompts are cut to it.
             batching: "continuous", "static" or "bucketed" (``scheduler.continuous``, ``scheduler.static``). The latter
                 two are there to be compared with.
-            enable_chunked_prefill: let chunks of prompts share steps with the tokens of answers; default, true.
+            enable_chunked_prefill: let chunks of prompts share steps with the tokens of answers; default, wherever
+                batching is continuous.
             enable_prefix_caching: keep what was computed for requests that begin with the same ids; default, wherever
                 batching is continuous and kv is not "none".
             kv: "paged", "contiguous" or "none" (``memory.kv_setting``); the tokens are the same, to the bit.
@@ -168,7 +169,8 @@ class LLM:
             members = default_threads() if threads is None else threads
             if limit is not None:
                 self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
-            check_available(source, config, self.settings, members, kv_dtype)
+            given = "memory" if limit is not None else None if kv_tokens is None else "kv_tokens"
+            check_available(source, config, self.settings, members, kv_dtype, given)
             self.runner = ModelRunner(
                 source,
                 threads=members,
@@ -359,7 +361,7 @@ class LLM:
         return self.engine().call(lambda core: replace(core.totals)).result()
 
     def reset_prefix_cache(self) -> None:
-        """Forget the keys and values of all requests that have ended."""
+        """Forget the keys and values that no running request holds. What one holds stays, and others may share it."""
         self.engine().call(lambda core: core.scheduler.reset_prefix_cache()).result()
 
     def close(self) -> None:
@@ -377,7 +379,8 @@ class LLM:
     @property
     def is_broken(self) -> bool:
         """Whether it takes no request any more, since it found its own memory in disorder (the log says how)."""
-        return not self._closed and self._core.broken
+        core: EngineCore | None = getattr(self, "_core", None)  # another thread may close it at any moment
+        return core is not None and core.broken
 
     def engine(self) -> EngineThread:
         """The thread that computes the requests; raises CutawayError where nothing can be computed any more."""

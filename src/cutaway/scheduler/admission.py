@@ -39,9 +39,9 @@ def check_fits(request: Request, blocks: BlockManager) -> None:
     needed, total = blocks.blocks_for(request.longest), blocks.num_blocks
     if needed > total:
         raise CapacityError(
-            f"{counted(len(request.ids), 'prompt token')} and {request.max_new_tokens} new need "
-            f"{counted(needed, 'block')} of {counted(blocks.block_length, 'token')}, and the KV pool has {total}, for "
-            f"{counted(total * blocks.block_length, 'token')}. "
+            f"{counted(len(request.ids), 'prompt token')} and {request.max_new_tokens:,} new need "
+            f"{counted(needed, 'block')} of {counted(blocks.block_length, 'token')}, and the KV pool has {total:,}, "
+            f"for {counted(total * blocks.block_length, 'token')}. "
             "Ask for fewer tokens, or give the pool more memory."
         )
 
@@ -68,8 +68,8 @@ def check_queue(request: Request, limits: SchedulerLimits, waiting: Load, estima
     when = "Try again later." if seconds is None else f"Try again in about {seconds:.1f} s."
     raise QueueFullError(
         f"{counted(waiting.num_choices, 'choice')} with {counted(waiting.num_tokens, 'token')} "
-        f"{'waits' if waiting.num_choices == 1 else 'wait'} already, of at most {limits.max_waiting} and "
-        f"{limits.max_waiting_tokens}; there is no place for {request.num_choices} more with "
+        f"{'waits' if waiting.num_choices == 1 else 'wait'} already, of at most {limits.max_waiting:,} and "
+        f"{limits.max_waiting_tokens:,}; there is no place for {request.num_choices:,} more with "
         f"{counted(request.num_choices * len(request.ids), 'token')}. {when}",
         seconds,
     )

@@ -19,7 +19,7 @@ from cutaway.scheduler.policy import Policy
 from cutaway.scheduler.request import Request
 from cutaway.scheduler.retry import RetryEstimate
 from cutaway.scheduler.sequence import Rank, SequenceState, State
-from cutaway.scheduler.state import SchedulerState
+from cutaway.scheduler.state import SchedulerState, no_refill
 from cutaway.scheduler.step import Ended, Sampled, Step, StepPiece
 from cutaway.scheduler.waiting_queue import WaitingQueue
 
@@ -163,7 +163,7 @@ class Scheduler:
         late = self._deadlines.first()
         return late.id if late is not None and late.deadline is not None and late.deadline <= now else None
 
-    def schedule(self, now: float, refill: Callable[[], object] = lambda: None) -> Step:
+    def schedule(self, now: float, refill: Callable[[], object] = no_refill) -> Step:
         """The next step at this reading of the clock. Without tokens, there is nothing to compute or to complete.
 
         refill: may submit requests, if there are places for them; it is called before the step is planned, and each
@@ -181,6 +181,8 @@ class Scheduler:
         except BaseException:  # blocks may have been taken that needed a copy, and the copies are lost
             self.forget_kv("the step failed while it was planned")
             raise
+        finally:
+            state.refill = no_refill  # another may know the engine, which knows this: a cycle, freed late
         self._estimate.observe(now, state.departures, state.waiting.load(bulk=False).num_choices)
         state.departures = 0
         if step.num_tokens:
@@ -216,7 +218,7 @@ class Scheduler:
                 self._state.preempt(piece.sequence, "the step failed before its block was copied for certain")
 
     def reset_prefix_cache(self) -> None:
-        """Forget the cached blocks of requests that have ended."""
+        """Forget the cached blocks that no sequence holds."""
         self._state.blocks.reset_prefix_cache()
 
     def forget_kv(self, reason: str) -> None:

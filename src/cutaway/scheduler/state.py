@@ -14,6 +14,10 @@ from cutaway.scheduler.sequence import SequenceState, State
 from cutaway.scheduler.waiting_queue import WaitingQueue
 
 
+def no_refill() -> None:
+    """Nobody is held back."""
+
+
 class SchedulerState:
     """Invariant: a sequence is in ``waiting`` if it is WAITING, in ``running`` if it is RUNNING; only the latter, and
     the rows of a static batch that have ended before it, have blocks.
@@ -25,7 +29,7 @@ class SchedulerState:
         self.step = 0  # the number of the next step, or of the one that is being planned
         self.preemptions = 0  # so far
         self.departures = 0  # choices, but of bulk requests, that left the queue for the first time since the last step
-        self.refill: Callable[[], object] = lambda: None  # of the step that is being planned
+        self.refill: Callable[[], object] = no_refill  # of the step that is being planned
 
     def cached_prefix(self, sequence: SequenceState) -> CachedPrefix:
         """The cached blocks with which a sequence that waits can begin."""
