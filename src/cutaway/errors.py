@@ -19,6 +19,11 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: "1 block", "2,000 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class CutawayError(Exception):
     """Base of all errors that a user's input, files or machine can cause."""
 

@@ -116,14 +116,17 @@ def test_what_does_not_fit_tells_what_to_change() -> None:
     assert again.returncode == 0, again.stdout
 
 
-def test_wrong_values() -> None:
+def test_wrong_values(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for options, message in (
-        (("--requests", "0"), "max_num_seqs is 0"),
+        (("--requests", "0"), "--requests is 0; it must be from 1 to 4096."),
+        (("--step", "0"), "--step is 0; it must be from 1 to 65536."),
+        (("--requests", "300", "--step", "100"), "--requests is 300 and --step 100; each request that runs needs a"),
         (("--memory", "lots"), "memory is 'lots'"),
         (("--kv-dtype", "f8"), "kv_dtype is 'f8'"),
         (("--context", "1"), "is 1;"),
         (("--threads", "0"), "threads is 0"),
     ):
-        result = cutaway("plan", "smollm2", *options)
+        result = cutaway_here(monkeypatch, capsys, "plan", "smollm2", *options)
         assert result.returncode == 2, options
         assert message in result.stderr
+        assert "max_num" not in result.stderr

@@ -78,15 +78,15 @@ def test_several_event_loops_share_the_engine(llm: LLM) -> None:
 
 def test_a_chat(llm: LLM) -> None:
     messages = [{"role": "user", "content": "Hello"}]
-    want = llm.chat(messages, PARAMS)[0]
+    want, own = (llm.chat(messages, PARAMS, **template)[0] for template in ({"chat_template": "chatml"}, {}))
 
     async def main() -> Any:
         return await (await AsyncEngine(llm).submit_chat(messages, PARAMS, chat_template="chatml")).run()
 
     output = run(main)
-    assert output.outputs[0].token_ids
-    assert output.prompt == llm.tokenizer.decode(output.prompt_token_ids, skip_special=False)
-    assert want.prompt is not None
+    assert (output.prompt, output.prompt_token_ids) == (want.prompt, want.prompt_token_ids)
+    assert output.outputs == want.outputs
+    assert output.prompt != own.prompt  # the model's own template has a system message
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -127,6 +127,21 @@ def test_abort(llm: LLM) -> None:
 
     run(main)
     assert running(llm) == 0
+
+
+def test_what_has_ended_is_not_aborted_though_nobody_has_iterated_it(llm: LLM) -> None:
+    async def main() -> None:
+        engine = AsyncEngine(llm)
+        stream = await engine.submit(TEXT, PARAMS)
+        while await asyncio.to_thread(running, llm):
+            assert not stream.finished
+        assert stream.ended
+        assert not engine.abort(stream.request_id)
+        output = await stream.run()
+        assert output.outputs[0].finish_reason == "length"
+        assert len(output.outputs[0].token_ids) == 10
+
+    run(main)
 
 
 def test_a_cancelled_task_and_a_forgotten_stream_abort(llm: LLM) -> None:

@@ -5,6 +5,7 @@ happens when something fails. That neighbours change nothing is in ``test_core_n
 import gc
 import sys
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -243,8 +244,8 @@ def test_pages_are_copied_in_the_order_of_the_schedule(monkeypatch: pytest.Monke
     rig = Rig(PrefixRunner(), max_sequences=4)
     schedule, planned = rig.core.scheduler.schedule, list[tuple[int, int]]()
 
-    def recorded(now: float, *, opens: bool) -> Step:
-        step = schedule(now, opens=opens)
+    def recorded(now: float, refill: Callable[[], object], *, opens: bool) -> Step:
+        step = schedule(now, refill, opens=opens)
         planned.extend((copy.source, copy.target) for copy in step.copies)
         return step
 
@@ -611,7 +612,7 @@ def test_a_full_queue_refuses() -> None:
 
 def test_what_never_fits_is_refused_with_the_numbers() -> None:
     rig = Rig(PrefixRunner(), num_blocks=3)
-    with pytest.raises(CapacityError, match=r"5 prompt tokens and 9 new ones need 4 blocks of 4 tokens.*has 3, for 12"):
+    with pytest.raises(CapacityError, match=r"5 prompt tokens and 9 new need 4 blocks of 4 tokens.*has 3, for 12"):
         rig.ask(max_tokens=9)
     rig.ask(max_tokens=8)
     rig.run()

@@ -47,7 +47,13 @@ class Idle:
 
 @pytest.mark.parametrize(
     "damage",
-    ["a block that nobody gave back", "a queue that counts wrongly", "a table beyond the pool", "nothing"],
+    [
+        "a block that nobody gave back",
+        "a queue that counts choices wrongly",
+        "a queue that counts tokens wrongly",
+        "a table beyond the pool",
+        "nothing",
+    ],
 )
 def test_what_is_lost_is_noticed_when_nothing_is_left_to_do(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
@@ -56,9 +62,9 @@ def test_what_is_lost_is_noticed_when_nothing_is_left_to_do(damage: str, monkeyp
         assert idle.ask(0) is None
         if damage == "a block that nobody gave back":
             engine.call(lambda core: core.scheduler.blocks.pool.allocate()).result(SECONDS)
-        elif damage == "a queue that counts wrongly":
-            engine.call(lambda core: setattr(core.scheduler._state.waiting, "num_tokens", 7)).result(SECONDS)
-            engine.call(lambda core: setattr(core.scheduler._state.waiting, "num_choices", 1)).result(SECONDS)
+        elif damage.startswith("a queue"):
+            name = "num_choices" if "choices" in damage else "num_tokens"
+            engine.call(lambda core: setattr(core.scheduler._state.waiting.load(bulk=False), name, 7)).result(SECONDS)
         elif damage == "a table beyond the pool":
             engine.call(lambda core: core.scheduler.blocks.open(HashChain(b"", 4)).blocks.append(10**6)).result(SECONDS)
         assert idle.ask(1) is None

@@ -423,6 +423,15 @@ def test_a_closed_llm_says_so(smollm2_path: Path) -> None:
         next(stream)
 
 
+def test_whether_it_is_broken_may_be_asked_at_any_moment(smollm2_path: Path) -> None:
+    """Also by a thread that has found it open just before another has closed it."""
+    llm = LLM(smollm2_path, threads=1, max_model_len=32)
+    assert not llm.is_broken
+    llm.close()
+    llm._closed = False
+    assert not llm.is_broken
+
+
 def test_closing_gives_the_memory_back(smollm2_path: Path) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

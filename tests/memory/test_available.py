@@ -1,6 +1,7 @@
 """What the system and its control groups leave."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,8 @@ def test_the_tightest_group_on_the_way_counts_and_its_page_cache_is_free(tmp_pat
     assert machine.available == 400 * KB
     machine.group("outer", memory__stat=f"anon 1\nfile {100 * KB}")
     assert machine.available == 500 * KB
+    machine.group("outer", memory__stat=f"anon 1\nfile {100 * KB}\nshmem {30 * KB}\nfile_mapped 5")
+    assert machine.available == 470 * KB
     machine.group("outer/inner", memory__max=str(300 * KB), memory__current="0")
     assert machine.available == 300 * KB
 
@@ -70,11 +73,23 @@ def test_groups_of_the_first_version(tmp_path: Path) -> None:
         memory__stat=f"cache 1\ntotal_cache {250 * KB}",
     )
     assert machine.available == 350 * KB
+    machine.group("memory/service", memory__stat=f"shmem 7\ntotal_cache {250 * KB}\ntotal_shmem {200 * KB}")
+    assert machine.available == 150 * KB
 
 
-def test_a_pool_beyond_the_machines_memory_is_refused(smollm2_path: Path) -> None:
-    """The system would promise it, and kill the process later."""
-    with pytest.raises(
-        CapacityError, match=r"the KV pool of 16777216 tokens .* this machine has [\d,]+ available\. Lower kv_tok"
-    ):
-        LLM(smollm2_path, threads=1, kv_tokens=1 << 24)  # 387 GB
+@pytest.mark.parametrize(
+    ("options", "tokens", "remedy"),
+    [
+        ({"kv_tokens": 1 << 16}, 1 << 16, "Lower kv_tokens, max_model_len or max_num_seqs, or"),
+        ({"memory": "2GiB", "max_num_seqs": 4}, 4 * 8192, "Lower memory, max_model_len or max_num_seqs, or"),
+        ({}, 8192, "Lower max_model_len or max_num_seqs, or give kv_tokens or memory, or"),
+    ],
+)
+def test_a_pool_beyond_the_machines_memory_is_refused(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], tokens: int, remedy: str
+) -> None:
+    """The system would promise it, and kill the process later. The remedy names what was given."""
+    monkeypatch.setattr("cutaway.engine.plan.available_bytes", lambda: 200_000_000)
+    message = rf"the KV pool of {tokens} tokens .* has 200,000,000 available\. {remedy} "
+    with pytest.raises(CapacityError, match=message):
+        LLM(smollm2_path, threads=1, **options)

@@ -1,12 +1,13 @@
 """Blocks, block tables and the prefix cache: who holds what, what is shared, what goes first."""
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.memory.block_manager import BlockManager
+from cutaway.memory.block_manager import NOTHING_CACHED, BlockManager
 from cutaway.memory.block_pool import BlockPool
 from cutaway.memory.block_table import BlockCopy, BlockTable
 from cutaway.memory.hash_chain import Hash, HashChain, blake2b_256
@@ -253,6 +254,40 @@ def test_a_hash_that_collides_is_no_hit() -> None:
             manager.check()
             manager.close(table)
             manager.check()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_known_of_a_prefix_is_brought_up_to_date(seed: int) -> None:
+    """At any time the same as a look from the start, and the free blocks beside it as by counting its kept ones."""
+    rng = random.Random(seed)
+    manager = BlockManager(14, 2)
+    asking = [(HashChain(b"", 2), [rng.randrange(2) for _ in range(12)]) for _ in range(4)]
+    known = [NOTHING_CACHED] * len(asking)
+    opened, seen = list[BlockTable](), Counter[str]()
+    for _ in range(600):
+        ids = [*rng.choice(asking)[1][: rng.randint(1, 12)], rng.randrange(2)]
+        if manager.num_free >= 7 and rng.random() < 0.6:
+            table = computed(manager, ids)
+            opened.append(table)
+            if rng.random() < 0.5:
+                manager.keep_tail(table, ids, len(ids))
+                manager.close(opened.pop())
+        elif opened:
+            manager.close(opened.pop(rng.randrange(len(opened))))
+        if rng.random() < 0.02:
+            manager.reset_prefix_cache()
+        manager.check()
+        place = rng.randrange(len(asking))
+        chain, wanted = asking[place]
+        before, known[place] = known[place], manager.cached_prefix(chain, wanted, known[place])
+        assert known[place] == manager.cached_prefix(HashChain(b"", 2), wanted)
+        change = len(known[place].entries) - len(before.entries)
+        seen["grown" if change > 0 else "shrunk" if change < 0 else "same"] += 1
+        kept = [entry for entry in known[place].entries if manager.pool.is_kept(entry.block)]
+        beside = manager.num_free - len(kept) - (known[place].tail is not None)
+        assert manager.num_free_beside(known[place]) == beside
+        seen["held in part"] += 0 < len(kept) < len(known[place].entries)
+    assert all(seen[each] > 10 for each in ("grown", "shrunk", "same", "held in part")), seen
 
 
 def test_keys_name_all_that_lies_before() -> None:

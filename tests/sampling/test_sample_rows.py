@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutaway.engine.plan import resident_bytes
 from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 from cutaway.sampling.history import EMPTY_HISTORY, History
@@ -68,6 +69,15 @@ def test_an_error_is_its_row_s_alone(team: ThreadTeam) -> None:
     assert isinstance(found[4], InvalidRequestError)
     for number in (0, 1, 3, 5, 6):
         assert found[number] == alone(rows[number])
+
+
+def test_a_room_is_in_memory_from_the_start() -> None:
+    """A zeroed array that nobody has written to is not."""
+    before = resident_bytes()
+    room = SamplerRoom(1 << 21, 2)
+    size = sum(array.nbytes for member in range(2) for array in room.scratch(member))
+    assert size > 60 << 20
+    assert resident_bytes() - before > size - (8 << 20)
 
 
 def test_each_member_samples_a_part() -> None:

@@ -131,7 +131,7 @@ def test_the_youngest_pauses_then_is_preempted_and_computed_again() -> None:
         ([("b", 6, 1, True)], ["b"]),
     ]
     assert actions(scheduler, "pauses") == [("b", "needs a block, none is free, is the youngest")]
-    reason = "youngest; a needs a block and none is free; gives back 1 blocks"
+    reason = "youngest; a needs a block and none is free; gives back 1 block"
     assert actions(scheduler, "preempted") == [("b", reason)]
     assert scheduler.num_preemptions == 1
 
@@ -296,7 +296,7 @@ def test_a_prompt_gets_the_tokens_that_a_preempted_decode_leaves() -> None:
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
     scheduler = scheduler_of(blocks=5)
     scheduler.submit(request("fits", 11, new=10))  # 20 positions: the last token has none
-    message = r"11 prompt tokens and 11 new ones need 6 blocks of 4 tokens.*has 5, for 20"
+    message = r"11 prompt tokens and 11 new need 6 blocks of 4 tokens.*has 5, for 20"
     with pytest.raises(CapacityError, match=message):
         scheduler.submit(request("a", 11, new=11))
     assert actions(scheduler, "refused")[0][0] == "a"
@@ -334,6 +334,96 @@ def test_values_that_mean_nothing_are_refused(fields: dict[str, Any], field: str
 def test_limits_that_mean_nothing_are_refused(fields: dict[str, int], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         scheduler_of(**fields)
+
+
+def test_one_is_no_plural() -> None:
+    """In the messages of the queue and of the pool."""
+    scheduler = scheduler_of(blocks=1, max_sequences=1, max_waiting=1)
+    scheduler.submit(request("a", 1, new=1))
+    with pytest.raises(QueueFullError, match=r"^1 choice with 1 token waits .* place for 1 more with 1 token\. "):
+        scheduler.submit(request("b", 1, new=1))
+    with pytest.raises(CapacityError, match=r"^1 prompt token and 9 new need 3 blocks of 4 tokens, .* has 1, for 4 t"):
+        scheduler.submit(request("b", 1, new=9))
+    advance(scheduler)
+    assert actions(scheduler, "admitted") == [("a", "0 of 1 block from the prefix cache")]
+
+
+def test_bulk_requests_take_no_other_place() -> None:
+    """Of both kinds as many may wait as if there were no other, and who is refused waits for his own kind."""
+    scheduler = scheduler_of(max_sequences=1, max_waiting=2, max_waiting_tokens=8)
+    for name, bulk in (("a", True), ("b", False), ("c", True), ("d", False)):
+        assert not bulk or scheduler.has_place_for_bulk(1, 4)
+        scheduler.submit(request(name, bulk=bulk))
+    assert not scheduler.has_place_for_bulk(1, 1)
+    with pytest.raises(QueueFullError, match="2 choices with 8 tokens wait already, of at most 2 and 8"):
+        scheduler.submit(request("e"))
+    for now in range(4):
+        scheduler.check()
+        advance(scheduler, now=10.0 * now)
+    assert [name for name, _ in actions(scheduler, "admitted")] == ["a", "b"]
+    assert scheduler.has_place_for_bulk(1, 4)
+    assert not scheduler.has_place_for_bulk(1, 5)
+    assert not scheduler.has_place_for_bulk(2, 1)
+    scheduler.submit(request("e"))
+    with pytest.raises(QueueFullError) as caught:
+        scheduler.submit(request("f"))
+    assert caught.value.retry_after == 30.0  # the first of its own kind left after 30 s, though one of the other before
+    scheduler.check()
+
+
+@pytest.mark.parametrize("bucketed", [None, False, True])
+def test_a_queue_that_is_refilled_leaves_no_row_empty(bucketed: bool | None) -> None:
+    """One place to wait, four rows: as many are let in in the first step as if all had waited."""
+    policy = ContinuousPolicy() if bucketed is None else StaticPolicy(bucketed=bucketed)
+    scheduler = scheduler_of(policy=policy, max_waiting=1)
+    later = [request(f"{number}", bulk=True) for number in range(9, -1, -1)]
+
+    def refill() -> None:
+        while later and scheduler.has_place_for_bulk(1, 4):
+            scheduler.submit(later.pop())
+
+    step = scheduler.schedule(0.0, refill)
+    assert [piece.sequence.request.id for piece in step.pieces] == ["0", "1", "2", "3"]
+    assert scheduler.num_waiting == 1
+    assert len(later) == 5
+    scheduler.check()
+
+
+def calls_of_steps(length: int) -> int:
+    """Calls of functions in three steps in which a prompt of so many tokens waits for blocks. Half of it is cached; the
+    one that runs holds none of that.
+    """
+    scheduler = scheduler_of(blocks=length // 4 + 20, max_step_tokens=1 << 20)
+    scheduler.submit(Request("first", tuple(range(length // 2)), 1))
+    advance(scheduler)
+    scheduler.submit(Request("runs", (5,) * 200, 50))
+    advance(scheduler)
+    scheduler.submit(Request("waits", tuple(range(length)), 4))
+    advance(scheduler)
+    advance(scheduler)
+    assert [name for name, _ in actions(scheduler, "waits")] == ["waits"]
+    calls = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    old = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        for _ in range(3):
+            step = scheduler.schedule(0.0)
+            scheduler.complete(step, [[Sampled(7)] * len(piece.choices) for piece in step.pieces])
+    finally:
+        sys.setprofile(old)
+    assert scheduler.num_waiting == 1
+    return calls
+
+
+def test_who_waits_is_not_looked_up_anew_in_each_step() -> None:
+    """A prompt of twice as many blocks costs one more look of a bisection."""
+    short, long = calls_of_steps(4096), calls_of_steps(8192)
+    assert long <= short + 3 * 8, (short, long)
 
 
 def test_a_second_request_of_one_id_is_refused() -> None:
@@ -386,6 +476,30 @@ def test_deadlines_end_what_waits_and_what_runs() -> None:
     step, _ = advance(scheduler, now=9.0)
     assert pieces_of(step) == [("c", 0, 4, True)]
     assert actions(scheduler, "ended")[-2:] == [("b", "deadline"), ("a", "deadline")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda scheduler: scheduler._deadlines.take((5.0, "a")), "requests with a deadline"),
+        (lambda scheduler: scheduler._deadlines.push((7.0, "x"), request("x", deadline=7.0)), "requests with a deadl"),
+        (lambda scheduler: scheduler._deadlines._keys.clear(), "not in its order"),
+        (lambda scheduler: scheduler._state.waiting._buckets[None]._keys.clear(), "not in its order"),
+        (lambda scheduler: scheduler._state.waiting._buckets[None]._items.popitem(), "not those that wait"),
+        (lambda scheduler: setattr(scheduler._state.waiting.load(bulk=False), "num_tokens", 5), "queue counts"),
+        (lambda scheduler: setattr(scheduler._state.waiting.load(bulk=True), "num_choices", 1), "queue counts"),
+    ],
+)
+def test_the_check_finds_what_would_never_end_or_never_be_let_in(
+    damage: Callable[[Scheduler], object], message: str
+) -> None:
+    scheduler = scheduler_of(max_sequences=1)
+    scheduler.submit(request("a", deadline=5.0))
+    scheduler.submit(request("b"))
+    advance(scheduler)
+    damage(scheduler)
+    with pytest.raises(RuntimeError, match=message):
+        scheduler.check()
 
 
 def test_static_pads_to_the_longest_and_waits_for_the_slowest() -> None:
@@ -468,6 +582,19 @@ def test_nobody_waits_longer_than_the_bound_under_endless_arrivals(
     assert sum(each.request_id == "low" for each in ended) == choices
     assert len(ended) > 20
     assert refused > 20
+
+
+def test_the_bound_without_a_cache_counts_what_each_token_takes() -> None:
+    """One token a step: the k-th token takes k steps, and all of them more than a bound for one step a token."""
+    blocks, limits = BlockManager(20, 4, prefix_cache=False), SchedulerLimits(1, 1, max_waiting=1)
+    scheduler = Scheduler(blocks, limits, ContinuousPolicy(), keeps_kv=False)
+    scheduler.submit(request("a", 1, new=60))
+    steps = 0
+    while scheduler.has_work:
+        advance(scheduler)
+        steps += 1
+    assert steps == 60 * 61 / 2
+    assert limits.longest_wait(61, 0) < steps <= limits.longest_wait(61, 0, keeps_kv=False)
 
 
 def test_a_better_priority_goes_first_until_the_other_has_aged() -> None:

@@ -48,12 +48,16 @@ def test_random_worlds(policy: str) -> None:
         "scored",
         "hidden last",
         "hidden all",
+        "refilled",
     }
     phases |= {f"aborted {phase}" for phase in ("before a step", "in flight", "after a step")}
+    states = {"waiting", "in its prompt", "decoding"}
     if policy.startswith("continuous"):
-        phases |= {"preempted", "preempted again", "copies", "cached"}
+        phases |= {"preempted", "preempted again", "copies", "cached", "tails"}
+        states |= {"preempted", "forked"}
     else:
         phases.add("pads")
+    phases |= {f"aborted while {state}" for state in states}
     assert {phase for phase in phases if not events[phase]} == set(), events
 
 

@@ -6,10 +6,13 @@ wrongly or overwritten is seen by whoever reads it, and a request's answer can b
 """
 
 import random
+from collections import deque
 from dataclasses import dataclass, field
 
 from cutaway.errors import CapacityError, QueueFullError
-from cutaway.memory.block_manager import BlockManager
+from cutaway.memory.block_manager import NOTHING_CACHED, BlockManager, CachedPrefix
+from cutaway.memory.block_table import BlockTable
+from cutaway.memory.hash_chain import HashChain
 from cutaway.scheduler.continuous import ContinuousPolicy
 from cutaway.scheduler.limits import SchedulerLimits
 from cutaway.scheduler.policy import Policy
@@ -75,6 +78,7 @@ class World:
     ends: bool = True  # whether the end token ends
     scores: float = 0.0  # chance that a request wants its prompt scored
     keeps_kv: bool = True
+    bulk: float = 0.0  # chance that a request comes from a list, which refills the queue
 
 
 def world_of(seed: int, policy: str | None = None) -> World:
@@ -111,7 +115,18 @@ def world_of(seed: int, policy: str | None = None) -> World:
         ends=rng.random() < 0.5,
         scores=rng.choice((0.0, 0.3)),
         keeps_kv=rng.random() < 0.8 or not policy.startswith("continuous"),
+        bulk=rng.choice((0.0, 0.5)),
     )
+
+
+class WatchedBlocks(BlockManager):
+    """Counts the sequences that were let in with another's last, partly filled block."""
+
+    tails_taken = 0
+
+    def open(self, chain: HashChain, prefix: CachedPrefix = NOTHING_CACHED) -> BlockTable:
+        self.tails_taken += prefix.tail is not None
+        return super().open(chain, prefix)
 
 
 class Simulation:
@@ -126,13 +141,14 @@ class Simulation:
         self.world, self.check_every = world, check_every
         self.checks = 0
         self.rng = random.Random(f"events {world.seed}")
-        self.blocks = BlockManager(world.num_blocks, world.block_length, prefix_cache=world.prefix_cache)
+        self.blocks = WatchedBlocks(world.num_blocks, world.block_length, prefix_cache=world.prefix_cache)
         policy = make_policy(world.policy)
         self.scheduler = Scheduler(self.blocks, world.limits, policy, keeps_kv=world.keeps_kv, num_decisions=100)
         self.memory: list[list[int | None]] = [[None] * world.block_length for _ in range(world.num_blocks)]
         self.now = 0.0
         self.steps = 0  # completed
         self.live: dict[str, Request] = {}
+        self.later: deque[Request] = deque()  # of the list that refills the queue
         self.submitted_at: dict[str, int] = {}
         self.answers: dict[tuple[str, int], list[int]] = {}
         self.done: set[tuple[str, int]] = set()
@@ -143,7 +159,7 @@ class Simulation:
     def run(self, num_requests: int) -> None:
         """Let so many requests arrive, and go on until all have ended."""
         arrived = 0
-        while arrived < num_requests or self.scheduler.has_work:
+        while arrived < num_requests or self.later or self.scheduler.has_work:
             while arrived < num_requests and self.rng.random() < self.world.arrivals:
                 if not self._arrive(f"r{arrived}"):
                     break
@@ -153,6 +169,7 @@ class Simulation:
         assert self.blocks.num_free == self.world.num_blocks, "blocks are lost"
         assert self.scheduler.num_waiting == self.scheduler.num_running == 0
         assert not self.live
+        self._count("tails", self.blocks.tails_taken)
 
     def _count(self, event: str, times: int = 1) -> None:
         self.events[event] = self.events.get(event, 0) + times
@@ -176,23 +193,17 @@ class Simulation:
             salt=rng.choice((b"", b"", b"a")),
             scores_prompt=scored,
             hidden=hidden,
+            bulk=rng.random() < world.bulk,
         )
-        waiting = self.scheduler.num_waiting
+        if request.bulk:
+            self.later.append(request)
+            return True
+        waiting = self._num_waiting(bulk=False)
         try:
-            self.scheduler.submit(request)
+            self._submit(request)
         except QueueFullError as error:
             self._count("queue full")
             return self._refused(error, waiting)
-        except CapacityError:
-            self._count("never fits")
-            assert -(-(length + request.max_new_tokens - 1) // world.block_length) > world.num_blocks
-        else:
-            self._count("submitted")
-            assert waiting == 0 or waiting + request.num_choices <= world.limits.max_waiting
-            self.live[name] = request
-            self.scored[name] = set()
-            self.submitted_at[name] = self.steps
-            self.answers |= {(name, choice): [] for choice in range(request.num_choices)}
         return True
 
     def _refused(self, error: QueueFullError, waiting: int) -> bool:
@@ -200,15 +211,66 @@ class Simulation:
         assert error.retry_after is None or error.retry_after >= 0
         return False
 
+    def _refill(self) -> None:
+        """What the engine's core does with its backlog."""
+        while self.later:
+            request = self.later[0]
+            is_late = request.deadline is not None and request.deadline <= self.now
+            if not is_late and not self.scheduler.has_place_for_bulk(request.num_choices, len(request.ids)):
+                return
+            self.later.popleft()
+            if not is_late:
+                self._count("refilled")
+                self._submit(request)
+
+    def _submit(self, request: Request) -> None:
+        """Raises QueueFullError."""
+        waiting, world = self._num_waiting(bulk=request.bulk), self.world
+        try:
+            self.scheduler.submit(request)
+        except QueueFullError:
+            raise
+        except CapacityError:
+            self._count("never fits")
+            assert -(-(len(request.ids) + request.max_new_tokens - 1) // world.block_length) > world.num_blocks
+            return
+        self._count("submitted")
+        assert waiting == 0 or waiting + request.num_choices <= world.limits.max_waiting
+        self.live[request.id] = request
+        self.scored[request.id] = set()
+        self.submitted_at[request.id] = self.steps
+        self.answers |= {(request.id, choice): [] for choice in range(request.num_choices)}
+
+    def _num_waiting(self, *, bulk: bool) -> int:
+        """Choices of one kind that wait."""
+        waiting = [each for each in self.scheduler.sequences() if each.state is State.WAITING]
+        return sum(len(each.choices) for each in waiting if each.request.bulk is bulk)
+
     def _maybe_abort(self, phase: str) -> None:
         if self.rng.random() >= self.world.aborts:
             return
         name = self.rng.choice([*self.live, "unknown"])
         known = name in self.live
+        for state in self._states_of(name):
+            self._count(f"aborted while {state}")
         assert self.scheduler.abort(name) is known
         assert self.scheduler.abort(name) is False
         self._count(f"aborted {phase}", known)
         self._forget(name)
+
+    def _states_of(self, name: str) -> set[str]:
+        """In what states the request's sequences are, in words."""
+        mine = [each for each in self.scheduler.sequences() if each.request.id == name]
+        waiting = [each for each in mine if each.state is State.WAITING]
+        running = [each for each in mine if each.state is State.RUNNING]
+        states = {
+            "waiting": any(not each.was_preempted for each in waiting),
+            "preempted": any(each.was_preempted for each in waiting),
+            "in its prompt": any(0 < each.num_computed < len(each.request.ids) for each in running),
+            "decoding": any(each.num_new_tokens and each.decodes for each in running),
+            "forked": sum(bool(each.num_new_tokens) for each in running) > 1,
+        }
+        return {state for state, is_so in states.items() if is_so}
 
     def _forget(self, name: str) -> None:
         request = self.live.pop(name, None)
@@ -228,7 +290,7 @@ class Simulation:
             self.scheduler.abort(name)
             self._forget(name)
         before = self.scheduler.num_preemptions
-        step = self.scheduler.schedule(self.now)
+        step = self.scheduler.schedule(self.now, self._refill)
         if self.scheduler.num_preemptions > before:
             self._count_preempted(step.number)
         assert all(each.deadline is None or each.deadline > self.now for each in self.live.values())
@@ -278,8 +340,7 @@ class Simulation:
     def _bound(self, priority: int) -> int:
         """Steps within which a request of this priority has ended."""
         longest = self.world.longest_prompt + self.world.longest_answer
-        bound = self.world.limits.longest_wait(longest, priority, self.world.choices)
-        return bound if self.world.keeps_kv else bound * longest  # where each token takes up to so many steps
+        return self.world.limits.longest_wait(longest, priority, self.world.choices, keeps_kv=self.world.keeps_kv)
 
     def _check_budget(self, step: Step) -> None:
         limits = self.world.limits
@@ -306,9 +367,6 @@ class Simulation:
                 assert self.blocks.pool.references[block] == 1, f"{sequence.name} writes to what another holds, too"
         self._count("pads", step.num_pads)
         self._count("copies", len(step.copies))
-        self._count(
-            "tails", sum(piece.start % self.world.block_length > 0 and piece.num_tokens > 1 for piece in step.pieces)
-        )
         self._count("cached", sum(len(sequence.blocks.entries) > 0 for sequence in sequences))
 
     def _fail(self, step: Step) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REQUESTS: Final = 48
 MOST_REQUESTS: Final = 1024
-"""As many wait in the engine's own queue, so that all are submitted at the start, from which first tokens are timed."""
+"""As many have a place in the engine's queue, where a policy sees all of them when it forms a batch."""
 LEGEND: Final = (
     "All rungs gave the same tokens. First token: the median and the longest of all requests; pause: the longest "
     "between two tokens of an answer; together: sequences in a step. Memory is that of keys and values. Means are over "

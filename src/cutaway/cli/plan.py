@@ -15,7 +15,7 @@ import typer
 from cutaway.cli.console import FetchProgress, error_console, quantity
 from cutaway.cli.models import Json, ModelName
 from cutaway.cli.options import KVDtype
-from cutaway.errors import CapacityError
+from cutaway.errors import CapacityError, InvalidRequestError, counted
 from cutaway.hub import resolve
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def plan(
     # Imported here: the other commands shall not wait for the compiler to load.
     from cutaway.engine.plan import measure_runtime, plan_memory
     from cutaway.engine.runner import choose_context
-    from cutaway.engine.settings import MOST_SEQUENCES, EngineSettings, check_options, engine_settings
+    from cutaway.engine.settings import MOST_SEQUENCES, MOST_STEP, EngineSettings, engine_settings
     from cutaway.formats.open_model import open_model
     from cutaway.memory.available import available_bytes
     from cutaway.memory.byte_size import parse_bytes
@@ -67,7 +67,15 @@ def plan(
     kv_format(kv_dtype)
     members = default_threads() if threads is None else threads
     check_threads(members)
-    check_options({"max_num_seqs": requests, "max_num_batched_tokens": step})
+    for name, value, most in (("requests", requests, MOST_SEQUENCES), ("step", step, MOST_STEP)):
+        if value is not None and not 1 <= value <= most:
+            raise InvalidRequestError(f"--{name} is {value}; it must be from 1 to {most}.", name)
+    if step is not None and requests > step:
+        raise InvalidRequestError(
+            f"--requests is {requests} and --step {step}; each request that runs needs a token of the step. Lower the "
+            "first or raise the second.",
+            "requests",
+        )
     paged = kv_setting("paged")
 
     def settings_for(context: int, requests: int) -> EngineSettings:
@@ -115,7 +123,8 @@ def plan(
     else:
         _print(planned, settings, config, kv_dtype)
         whence = f"{quantity(limit, 'B')} are free now" if memory is None else f"{memory} are given"
-        _say(f"{whence}: enough for {fitting.requests:,} requests of {positions:,} tokens.")
+        enough = counted(fitting.requests, "request")
+        _say(f"{whence}: enough for {enough} of {positions:,} tokens.")
         if planned.total <= limit:
             named = {"max_num_batched_tokens": step, "threads": threads}
             given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}

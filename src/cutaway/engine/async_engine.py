@@ -126,6 +126,11 @@ class AsyncStream(AsyncIterator[Delta]):
         """Whether it was iterated to the end of every choice."""
         return self._received.finished
 
+    @property
+    def ended(self) -> bool:
+        """Whether the engine computes nothing more for it. Deltas may be left to iterate."""
+        return self._received.generation.ended
+
     def statistics(self) -> Statistics:
         """Counts and times so far."""
         return self._received.statistics()
@@ -287,9 +292,11 @@ class AsyncEngine:
             return self._mailboxes.setdefault(loop, Mailbox(loop))
 
     def abort(self, request_id: str) -> bool:
-        """End the request of this id within a step; False if there is none, or no more."""
+        """End the request of this id within a step. False if there is none, or it has ended, though deltas may be left
+        to iterate. After True it may still end by itself, in the step that is being computed.
+        """
         stream = self._streams.get(request_id)
-        if stream is None or stream.finished:
+        if stream is None or stream.ended:
             return False
         stream.abort()
         return True

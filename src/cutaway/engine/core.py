@@ -5,9 +5,10 @@ In: requests. Out: their events, and blocks given back. One thread at a time; wh
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from cutaway.engine.backlog import Backlog
 from cutaway.engine.generation import Generation
 from cutaway.engine.open_steps import OpenShare, open_tap
 from cutaway.engine.outputs import FinishReason
@@ -30,9 +31,9 @@ LOST: Final = "the engine has lost track of its memory: {}. Load the model again
 class EngineCore:
     """Owns the scheduler and its blocks, the runner, and the sampler's room.
 
-    Invariant between steps: a request is in ``_generations`` if and only if it has not ended, and all that the
-    scheduler knows belongs to one of these. What can't be brought back to that breaks the engine: everyone is told, and
-    nobody is let in any more.
+    Invariant between steps: a request that was let in is in ``_generations`` if and only if it has not ended, and all
+    that the scheduler knows belongs to one of these. What can't be brought back to that breaks the engine: everyone is
+    told, and nobody is let in any more.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class EngineCore:
         self._team = ThreadTeam(1) if team is None else team
         self._sampler = SamplerRoom(runner.vocab_size, self._team.size)
         self._generations: dict[str, Generation] = {}  # by their ids
+        self._backlog = Backlog()
         self._num_steps = runner.num_steps  # of the runner, after our last one
         self._broken: BaseException | None = None
 
@@ -65,10 +67,33 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether a request has not ended."""
-        return bool(self._generations)
+        return bool(self._generations) or self._backlog.first() is not None
 
-    def submit(self, generation: Generation) -> None:
-        """Let the request wait for its turn, with all its choices.
+    def hold(self, generations: Sequence[Generation]) -> None:
+        """Keep the requests, and submit each when the queue has a place for it. The sink of one that can never run is
+        told why.
+        """
+        if self._broken is not None:
+            raise CutawayError(LOST.format(self._broken))
+        now = self.clock()
+        for generation in generations:
+            generation.submitted = now
+        self._backlog.add(generations)
+
+    def _refill(self) -> None:
+        """Submit those of the backlog that the queue has places for."""
+        while (generation := self._backlog.first()) is not None:
+            asked = generation.asked
+            if not self.scheduler.has_place_for_bulk(asked.params.n, len(asked.prompt_ids)):
+                return
+            self._backlog.take()
+            try:
+                self.submit(generation, bulk=True)
+            except Exception as error:
+                generation.fail(error)
+
+    def submit(self, generation: Generation, *, bulk: bool = False) -> None:
+        """Let the request wait for its turn, with all its choices. bulk: it comes from the backlog.
 
         One whose deadline has passed while it was on its way ends at once. Raises InvalidRequestError; CapacityError if
         it can never run; QueueFullError if there is no place for now.
@@ -76,8 +101,10 @@ class EngineCore:
         if self._broken is not None:
             raise CutawayError(LOST.format(self._broken))
         asked = generation.asked
-        generation.submitted = now = self.clock()
-        if generation.deadline is not None and generation.deadline <= now:
+        now = self.clock()
+        if generation.submitted is None:
+            generation.submitted = now
+        if generation.is_late(now):
             generation.cut("deadline", now)
             return
         watched = generation.watched
@@ -98,6 +125,7 @@ class EngineCore:
                     or (watched is not None and watched.watch.needs_all_logits),
                     hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
                     is_open=watched is not None,
+                    bulk=bulk,
                 )
             )
         except BaseException:
@@ -128,7 +156,7 @@ class EngineCore:
 
     def generations(self) -> list[Generation]:
         """Those that have not ended."""
-        return list(self._generations.values())
+        return [*self._generations.values(), *self._backlog]
 
     def step(self) -> None:
         """Advance everyone whose turn it is. If it raises, nothing of the step counts, and it may be tried again; or
@@ -142,7 +170,7 @@ class EngineCore:
             self._abort_overdue()
             if self.runner.num_steps != self._num_steps:
                 self._forget_kv()
-            step = self.scheduler.schedule(self.clock(), opens=self._share.may_open)
+            step = self.scheduler.schedule(self.clock(), self._refill, opens=self._share.may_open)
             if step.num_tokens == 0:
                 return
             started = self.clock()
@@ -167,6 +195,8 @@ class EngineCore:
         now = self.clock()
         while (late := self.scheduler.overdue(now)) is not None:
             self.abort(self._generations[late], "deadline")
+        for generation in self._backlog.take_overdue(now):
+            self.abort(generation, "deadline")
 
     def _forget_kv(self) -> None:
         """The pages may hold anything."""

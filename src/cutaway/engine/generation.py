@@ -68,6 +68,10 @@ class Generation:
         self._finished: set[int] = set()
         self._events: list[Event] = []
 
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline is not None and self.deadline <= now
+
     def begin(self, now: float, num_cached_tokens: int) -> None:
         """Its first step is being computed."""
         self.begun, self.num_cached_tokens = now, num_cached_tokens

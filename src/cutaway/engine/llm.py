@@ -108,7 +108,8 @@ class LLM:
             max_num_batched_tokens: tokens of a step; default, 256. Prompts are cut to it.
             batching: "continuous", "static" or "bucketed" (``scheduler.continuous``, ``scheduler.static``). The latter
                 two are there to be compared with.
-            enable_chunked_prefill: let chunks of prompts share steps with the tokens of answers; default, true.
+            enable_chunked_prefill: let chunks of prompts share steps with the tokens of answers; default, wherever
+                batching is continuous.
             enable_prefix_caching: keep what was computed for requests that begin with the same ids; default, wherever
                 batching is continuous and kv is not "none".
             kv: "paged", "contiguous" or "none" (``memory.kv_setting``); the tokens are the same, to the bit.
@@ -116,7 +117,8 @@ class LLM:
             kv_tokens: positions in the KV pool, of all sequences together; default, 8,192, and one context at least.
             memory: of the whole process, in bytes or as a text, such as "2GiB": the KV pool gets what the rest leaves,
                 and as much as all sequences can use. In place of kv_tokens.
-            max_waiting: answers that may wait for their turn; default, 1,024.
+            max_waiting: answers that may wait for their turn; default, 1,024. Those of ``generate``, ``chat`` and
+                ``embed`` are counted apart, and what is more than that is held back, not refused.
             max_waiting_tokens: tokens of their prompts; default, 1,048,576.
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
@@ -181,7 +183,8 @@ class LLM:
             members = default_threads() if threads is None else threads
             if limit is not None:
                 self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
-            check_available(source, config, self.settings, members, kv_dtype)
+            given = "memory" if limit is not None else None if kv_tokens is None else "kv_tokens"
+            check_available(source, config, self.settings, members, kv_dtype, given)
             self.runner = ModelRunner(
                 source,
                 threads=members,
@@ -393,7 +396,7 @@ class LLM:
         return self.engine().call(lambda core: replace(core.totals)).result()
 
     def reset_prefix_cache(self) -> None:
-        """Forget the keys and values of all requests that have ended."""
+        """Forget the keys and values that no running request holds. What one holds stays, and others may share it."""
         self.engine().call(lambda core: core.scheduler.reset_prefix_cache()).result()
 
     def close(self) -> None:
@@ -411,7 +414,8 @@ class LLM:
     @property
     def is_broken(self) -> bool:
         """Whether it takes no request any more, since it found its own memory in disorder (the log says how)."""
-        return not self._closed and self._core.broken
+        core: EngineCore | None = getattr(self, "_core", None)  # another thread may close it at any moment
+        return core is not None and core.broken
 
     def engine(self) -> EngineThread:
         """The thread that computes the requests; raises CutawayError where nothing can be computed any more."""

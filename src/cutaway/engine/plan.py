@@ -61,18 +61,22 @@ def plan_memory(
 
 
 def check_available(
-    source: ModelSource, config: ModelConfig, settings: EngineSettings, threads: int, kv_dtype: str
+    source: ModelSource, config: ModelConfig, settings: EngineSettings, threads: int, kv_dtype: str, given: str | None
 ) -> None:
     """Refuse what this machine has no memory for now: a system that promises more than it has would kill the process
-    when the memory is first written to. Raises CapacityError.
+    when the memory is first written to. given: the option that says how large the pool is, for the remedy; None where
+    neither kv_tokens nor memory does. Raises CapacityError.
     """
     plan = plan_memory(source, config, settings, threads, kv_dtype, runtime=0)
     free = available_bytes()
     if plan.total > free:
+        remedy = "Lower max_model_len or max_num_seqs, or give kv_tokens or memory"
+        if given is not None:
+            remedy = f"Lower {given}, max_model_len or max_num_seqs"
         raise CapacityError(
             f"weights take {plan.weights:,} bytes, the KV pool of {plan.tokens} tokens {plan.kv:,} and the workspace "
-            f"{plan.workspace:,}, together {plan.total:,}; this machine has {free:,} available. Lower kv_tokens, "
-            "max_model_len or max_num_seqs, or use a smaller model."
+            f"{plan.workspace:,}, together {plan.total:,}; this machine has {free:,} available. {remedy}, "
+            "or use a smaller model."
         )
 
 

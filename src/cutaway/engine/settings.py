@@ -72,9 +72,9 @@ class EngineSettings:
             max_waiting=self.max_waiting,
             max_waiting_tokens=self.max_waiting_tokens,
         )
-        policy: Policy = ContinuousPolicy(chunked_prefill=self.enable_chunked_prefill)
-        if self.batching != "continuous":
-            policy = StaticPolicy(bucketed=self.batching == "bucketed")
+        policy: Policy = StaticPolicy(bucketed=self.batching == "bucketed")
+        if self.batching == "continuous":
+            policy = ContinuousPolicy(chunked_prefill=self.enable_chunked_prefill)
         blocks = BlockManager(self.num_blocks, self.page_length, prefix_cache=self.enable_prefix_caching)
         return Scheduler(blocks, limits, policy, keeps_kv=self.kv.keeps)
 
@@ -167,7 +167,7 @@ def engine_settings(
         max_num_seqs=sequences,
         max_num_batched_tokens=step,
         batching=batching,
-        enable_chunked_prefill=enable_chunked_prefill is not False,
+        enable_chunked_prefill=continuous and enable_chunked_prefill is not False,
         enable_prefix_caching=shares and enable_prefix_caching is not False,
         kv_tokens=tokens // page * page,
         max_waiting=max_waiting or DEFAULT_WAITING,

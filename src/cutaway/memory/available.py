@@ -51,15 +51,17 @@ def _groups(membership: Path, cgroups: Path) -> list[Path]:
 
 
 def _left_in(folder: Path) -> int | None:
-    """What a group's limit leaves: the page cache among its usage is given back when it is needed, so it is free."""
-    for limit_name, usage_name, cache_name in (
-        ("memory.max", "memory.current", "file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    """What a group's limit leaves: the page cache among its usage is given back when it is needed, so it is free; but
+    shared memory and the files of a tmpfs, which are counted as cache, have no other place.
+    """
+    for limit_name, usage_name, cache_name, shared_name in (
+        ("memory.max", "memory.current", "file", "shmem"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
     ):
         try:
             limit, used = (int((folder / name).read_text()) for name in (limit_name, usage_name))
             fields = dict(line.split(None, 1) for line in (folder / "memory.stat").read_text().splitlines())
-            return limit - used + int(fields.get(cache_name, 0))
+            return limit - used + int(fields.get(cache_name, 0)) - int(fields.get(shared_name, 0))
         except (OSError, ValueError):  # no such group, or one without a limit ("max")
             continue
     return None

@@ -4,6 +4,7 @@ In: the events of a sequence's life: open, prepare to write, computed, fork, clo
 copies that must be made before it is written to. Integers only; the engine copies and computes.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -69,32 +70,40 @@ class BlockManager:
         """Blocks that hold ``length`` positions."""
         return -(-length // self.block_length)
 
-    def cached_prefix(self, chain: HashChain, ids: Sequence[int]) -> CachedPrefix:
+    def cached_prefix(self, chain: HashChain, ids: Sequence[int], known: CachedPrefix = NOTHING_CACHED) -> CachedPrefix:
         """The cached blocks with which a sequence of these ids can begin.
 
-        They never give the last id: it is always computed, since its logits are wanted and are not kept.
+        They never give the last id: it is always computed, since its logits are wanted and are not kept. known: what
+        was found for this sequence before. Only what has changed since is looked at: a cached block is forgotten before
+        those that it follows, so if the last one is there still, all of them are.
         """
         if not self.prefix_cache:
             return NOTHING_CACHED
-        entries: list[CachedBlock] = []
         most = len(ids) - 1
         limit = most // self.block_length
         chain.extend(ids, limit)
-        for key in chain.keys[:limit]:
-            entry = self.cache.find(key, entries[-1] if entries else None, chain.salt)
+        entries, alive = known.entries, len(known.entries)
+        while alive and not self.cache.holds(entries[alive - 1]):
+            alive -= 1
+        last, more = entries[alive - 1] if alive else None, list[CachedBlock]()
+        while alive + len(more) < limit:
+            entry = self.cache.find(chain.keys[alive + len(more)], last, chain.salt)
             if entry is None:
                 break
-            entries.append(entry)
+            more.append(last := entry)
+        if more or alive < len(entries):
+            entries = (*entries[:alive], *more)
         full = len(entries) * self.block_length
         rest = ids[full : min(full + self.block_length, most)]
-        tail = self.tails.find(entries[-1] if entries else None, chain.salt, rest[0]) if rest else None
+        tail = self.tails.find(last, chain.salt, rest[0]) if rest else None
         shared = tail.shared(rest) if tail is not None else 0
-        return CachedPrefix(tuple(entries), tail, full + shared)
+        return CachedPrefix(entries, tail, full + shared)
 
     def num_free_beside(self, prefix: CachedPrefix) -> int:
         """Blocks that can still be had once a table that begins so is open."""
-        kept = sum(self.pool.is_kept(entry.block) for entry in prefix.entries)
-        return self.pool.num_free - kept - (prefix.tail is not None)
+        # Whoever holds a cached block holds those before it: the kept ones are the last.
+        held = bisect_left(prefix.entries, True, key=lambda entry: self.pool.is_kept(entry.block))
+        return self.pool.num_free - (len(prefix.entries) - held) - (prefix.tail is not None)
 
     def open(self, chain: HashChain, prefix: CachedPrefix = NOTHING_CACHED) -> BlockTable:
         """The table of a sequence that begins with these cached blocks."""

@@ -37,6 +37,10 @@ class PrefixCache:
             return None
         return entry
 
+    def holds(self, entry: CachedBlock) -> bool:
+        """Whether this is cached still."""
+        return self._by_block.get(entry.block) is entry
+
     def add(self, key: BlockKey, parent: CachedBlock | None, salt: bytes, block: int) -> CachedBlock | None:
         """Remember what ``block`` holds; None, and nothing remembered, if other content has the same digest."""
         if key.digest in self._by_digest:

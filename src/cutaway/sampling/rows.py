@@ -18,8 +18,11 @@ class SamplerRoom:
     """For each member of a team, room for sampling one row at a time and for the results of all its rows."""
 
     def __init__(self, V: int, members: int) -> None:
-        """V: ids of the vocabulary."""
+        """V: ids of the vocabulary. The system puts memory behind all of it now, and not in the step that uses it."""
         self._of_members = [[SamplerScratch.allocate(V)] for _ in range(members)]
+        for (scratch,) in self._of_members:
+            for array in scratch:
+                array.fill(0)
 
     def scratch(self, member: int = 0, number: int = 0) -> SamplerScratch:
         """For the row of this number among the member's own."""

@@ -5,6 +5,7 @@ In: the state. Out: the pieces of a step, in the order of rank. (Orca, OSDI 2022
 
 from collections.abc import Callable, Hashable
 
+from cutaway.errors import counted
 from cutaway.scheduler.request import Request
 from cutaway.scheduler.sequence import SequenceState
 from cutaway.scheduler.state import SchedulerState
@@ -136,7 +137,7 @@ def _admit_next(state: SchedulerState) -> SequenceState | None:
         return None
     rows = state.limits.max_sequences - sum(len(sequence.choices) for sequence in state.running)
     if rows < len(first.choices):
-        reason = f"needs {len(first.choices)} of {state.limits.max_sequences} rows, {max(rows, 0)} free"
+        reason = f"needs {len(first.choices)} of {counted(state.limits.max_sequences, 'row')}, {max(rows, 0)} free"
         state.log.write_change(state.step, first.name, "waits", reason)
         return None
     blocks = state.blocks
@@ -145,7 +146,7 @@ def _admit_next(state: SchedulerState) -> SequenceState | None:
     owed = sum(_owed(state, sequence) for sequence in state.running)
     free = blocks.num_free_beside(prefix)
     if needed + owed > free:
-        reason = f"needs {needed} blocks, {free} free, {owed} of them for those that run"
+        reason = f"needs {counted(needed, 'block')}, {free} free, {owed} of them for those that run"
         state.log.write_change(state.step, first.name, "waits", reason)
         return None
     state.admit(first, prefix, _cached_part(needed, prefix.num_blocks))
@@ -170,4 +171,4 @@ def _add_piece(state: SchedulerState, step: Step, sequence: SequenceState, count
 
 
 def _cached_part(needed: int, cached: int) -> str:
-    return f"{cached} of {cached + needed} blocks from the prefix cache"
+    return f"{cached} of {counted(cached + needed, 'block')} from the prefix cache"

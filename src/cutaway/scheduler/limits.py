@@ -15,7 +15,7 @@ class SchedulerLimits:
     max_step_tokens: int  # the token budget: tokens of a step, pads among them
     max_sequences: int  # running at a time
     max_step_outputs: int = 1 << 30  # rows of logits of a step
-    max_waiting: int = 1024  # choices of waiting requests
+    max_waiting: int = 1024  # choices of waiting requests; of bulk requests, as many besides
     max_waiting_tokens: int = 1 << 20  # of their prompts
     num_priorities: int = 8  # 0 … num_priorities - 1
     ageing: int = 256  # steps after which a waiting request is as good as a new one of the next better priority
@@ -37,17 +37,19 @@ class SchedulerLimits:
                 "max_sequences",
             )
 
-    def longest_wait(self, longest: int, priority: int, num_choices: int = 1) -> int:
+    def longest_wait(self, longest: int, priority: int, num_choices: int = 1, *, keeps_kv: bool = True) -> int:
         """Steps within which every admitted request has ended, if none has more than ``longest`` tokens.
 
         longest: tokens of a prompt and its answer. num_choices: the most that a request has. After ``priority ×
-        ageing`` steps no newcomer goes before the request. What is before its last choice then are at most
-        ``max_waiting`` choices that wait, those of one request more (an empty queue takes any request), its own, and
-        those that run: at most ``max_sequences``, and as many again where a request was let in to be the first. The
-        first of them all is never preempted and advances by a token in every step, or in every second one where prompts
-        and single tokens take turns; a static batch, whose prompt and answer may come from two requests, lasts as many
-        steps at most. Before the first of them, a static batch that runs may have to end. Steps are those of one kind:
-        where there are open requests, theirs and the others' take turns.
+        ageing`` steps no newcomer goes before the request. What is before its last choice then are, of bulk requests
+        and of others, at most ``max_waiting`` choices that wait and those of one request more (an empty queue takes any
+        request); its own; and those that run: at most ``max_sequences``, and as many again where a request was let in
+        to be the first. The first of them all is never preempted and advances by a token in every step, or in every
+        second one where prompts and single tokens take turns; a static batch, whose prompt and answer may come from two
+        requests, lasts as many steps at most. Before the first of them, a static batch that runs may have to end. Steps
+        are those of one kind: where there are open requests, theirs and the others' take turns.
+        keeps_kv: else (kv is "none") each token computes all before it anew, which takes up to ``longest`` such steps.
         """
-        ahead = self.max_waiting + 2 * max(num_choices, self.max_sequences) + 2 * self.max_sequences + 1
-        return priority * self.ageing + 2 * longest * ahead
+        most = max(num_choices, self.max_sequences)
+        ahead = 2 * (self.max_waiting + most) + most + 2 * self.max_sequences + 1
+        return priority * self.ageing + 2 * longest * (1 if keeps_kv else longest) * ahead

@@ -20,6 +20,15 @@ class OrderedQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def items(self) -> list[Item]:
+        """All items, in no order."""
+        return list(self._items.values())
+
+    def check(self) -> None:
+        """Raise RuntimeError if the invariant does not hold: an item would never come to the front."""
+        if not self._items.keys() <= set(self._keys):
+            raise RuntimeError("an item of a queue is not in its order")
+
     def push(self, key: Any, item: Item) -> None:
         """Add an item, with a key that no other item has."""
         if key in self._items:

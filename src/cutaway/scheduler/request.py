@@ -23,6 +23,7 @@ class Request:
     deadline: float | None = None  # when it is ended, whatever its state
     salt: bytes = b""  # requests of different salts share no cached block
     scores_prompt: bool = False  # the logits of all its tokens are wanted
+    bulk: bool = False  # one of a long list: it waits in places of the queue that only such requests take
     hidden: Hidden | None = None  # the hidden states of these tokens are wanted, and no logits: it ends with its prompt
 
     is_open: bool = False  # its tokens go through steps that are run open, which have no others

@@ -5,13 +5,13 @@ complete. It holds no tensors: integers, and the block manager's integers.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.memory.block_manager import BlockManager
 from cutaway.memory.hash_chain import HashChain
-from cutaway.scheduler.admission import check_fits, check_queue, check_request
+from cutaway.scheduler.admission import check_fits, check_queue, check_request, missing_places
 from cutaway.scheduler.decisions import DecisionLog
 from cutaway.scheduler.limits import SchedulerLimits
 from cutaway.scheduler.ordered_queue import OrderedQueue
@@ -19,7 +19,7 @@ from cutaway.scheduler.policy import Policy
 from cutaway.scheduler.request import Request
 from cutaway.scheduler.retry import RetryEstimate
 from cutaway.scheduler.sequence import Rank, SequenceState, State
-from cutaway.scheduler.state import SchedulerState
+from cutaway.scheduler.state import SchedulerState, no_refill
 from cutaway.scheduler.step import Ended, Sampled, Step, StepPiece
 from cutaway.scheduler.waiting_queue import WaitingQueue
 
@@ -120,11 +120,11 @@ class Scheduler:
                 )
             check_request(request, self.limits, max(self._now, request.arrival))
             check_fits(request, state.blocks)
-            check_queue(request, self.limits, state.waiting, self._estimate)
+            check_queue(request, self.limits, state.waiting.load(bulk=request.bulk), self._estimate)
         except CutawayError as error:
             self.log.write(state.step, request.id, "refused", str(error))
             raise
-        if state.waiting.num_choices == 0:
+        if not request.bulk and state.waiting.load(bulk=False).num_choices == 0:
             self._estimate.restart()
         self._serial += 1
         due = state.step + request.priority * self.limits.ageing
@@ -163,12 +163,12 @@ class Scheduler:
         late = self._deadlines.first()
         return late.id if late is not None and late.deadline is not None and late.deadline <= now else None
 
-    def schedule(self, now: float, *, opens: bool = True) -> Step:
+    def schedule(self, now: float, refill: Callable[[], object] = no_refill, *, opens: bool = True) -> Step:
         """The next step at this reading of the clock. Without tokens, there is nothing to compute or to complete.
 
-        opens: open requests have their turn, where there are any; else they have it only if no others can go on.
-
-        If it raises, no step is in flight, and all that run compute their tokens again.
+        refill: may submit requests, if there are places for them; it is called before the step is planned, and each
+        time that somebody is let in. opens: open requests have their turn, where there are any; else they have it only
+        if no others can go on. If it raises, no step is in flight, and all that run compute their tokens again.
         """
         if self._in_flight is not None:
             raise ValueError(f"step {self._in_flight.number} is neither completed nor cancelled")
@@ -176,11 +176,15 @@ class Scheduler:
         state = self._state
         step = Step(state.step, opens=opens)
         try:
+            state.refill = refill
+            refill()
             self.policy.plan(state, step)
         except BaseException:  # blocks may have been taken that needed a copy, and the copies are lost
             self.forget_kv("the step failed while it was planned")
             raise
-        self._estimate.observe(now, state.departures, state.waiting.num_choices)
+        finally:
+            state.refill = no_refill  # another may know the engine, which knows this: a cycle, freed late
+        self._estimate.observe(now, state.departures, state.waiting.load(bulk=False).num_choices)
         state.departures = 0
         if step.num_tokens:
             self._in_flight = step
@@ -215,7 +219,7 @@ class Scheduler:
                 self._state.preempt(piece.sequence, "the step failed before its block was copied for certain")
 
     def reset_prefix_cache(self) -> None:
-        """Forget the cached blocks of requests that have ended."""
+        """Forget the cached blocks that no sequence holds."""
         self._state.blocks.reset_prefix_cache()
 
     def forget_kv(self, reason: str) -> None:
@@ -238,18 +242,18 @@ class Scheduler:
             raise RuntimeError("the running sequences are not in the order of rank")
         if any(each.table is not None or each.num_computed for each in sequences if each.state is State.WAITING):
             raise RuntimeError("a sequence that waits has blocks, or counts what was in them")
-        waiting = sum(len(each.choices) for each in sequences if each.state is State.WAITING)
-        if waiting != self._state.waiting.num_choices:
-            raise RuntimeError(f"{waiting} choices wait, and the queue counts {self._state.waiting.num_choices}")
+        self._state.waiting.check(each for each in sequences if each.state is State.WAITING)
+        self._deadlines.check()
+        requests = [group[0].request for group in self._sequences.values()]
+        limited = [request for request in requests if request.deadline is not None]
+        if sorted(map(id, limited)) != sorted(map(id, self._deadlines.items())):
+            raise RuntimeError("the requests with a deadline are not those that are watched for it")
         if not self._sequences and self._state.blocks.num_free != self._state.blocks.num_blocks:
             raise RuntimeError("no request is left, and blocks are held")
 
-    @property
-    def num_free_places(self) -> int:
-        """Choices for which the waiting queue has places, if their prompts are short enough."""
-        waiting = self._state.waiting
-        has_room = waiting.num_tokens < self.limits.max_waiting_tokens or waiting.num_choices == 0
-        return max(0, self.limits.max_waiting - waiting.num_choices) if has_room else 0
+    def has_place_for_bulk(self, num_choices: int, length: int) -> bool:
+        """Whether a bulk request with so many choices of a prompt of ``length`` tokens would not be refused now."""
+        return missing_places(self._state.waiting.load(bulk=True), self.limits, num_choices, length) == (0, 0)
 
     def _land(self, step: Step) -> None:
         """The step is no longer in flight."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from cutaway.memory.block_manager import NOTHING_CACHED, CachedPrefix
 from cutaway.memory.block_table import BlockTable
 from cutaway.memory.hash_chain import HashChain
 from cutaway.scheduler.request import Request
@@ -53,6 +54,7 @@ class SequenceState:
     state: State = State.WAITING
     was_preempted: bool = False  # it has been let in before
     table: BlockTable | None = field(default=None, repr=False)
+    prefix: CachedPrefix = field(default=NOTHING_CACHED, repr=False)  # as it was found last, while it waits
 
     @property
     def blocks(self) -> BlockTable:

@@ -4,12 +4,18 @@ In: a policy's decisions. Out: the state changed, the decision written down. Eve
 """
 
 from bisect import insort
+from collections.abc import Callable
 
+from cutaway.errors import counted
 from cutaway.memory.block_manager import NOTHING_CACHED, BlockManager, CachedPrefix
 from cutaway.scheduler.decisions import DecisionLog
 from cutaway.scheduler.limits import SchedulerLimits
 from cutaway.scheduler.sequence import SequenceState, State
 from cutaway.scheduler.waiting_queue import WaitingQueue
+
+
+def no_refill() -> None:
+    """Nobody is held back."""
 
 
 class SchedulerState:
@@ -22,24 +28,29 @@ class SchedulerState:
         self.running: list[SequenceState] = []  # in the order of rank
         self.step = 0  # the number of the next step, or of the one that is being planned
         self.preemptions = 0  # so far
-        self.departures = 0  # choices that have left the queue for the first time since the last step
+        self.departures = 0  # choices, but of bulk requests, that left the queue for the first time since the last step
+        self.refill: Callable[[], object] = no_refill  # of the step that is being planned
 
     def cached_prefix(self, sequence: SequenceState) -> CachedPrefix:
-        """The cached blocks with which the sequence can begin."""
-        return self.blocks.cached_prefix(sequence.chain, sequence.ids) if sequence.reads_cache else NOTHING_CACHED
+        """The cached blocks with which a sequence that waits can begin."""
+        if sequence.reads_cache:
+            sequence.prefix = self.blocks.cached_prefix(sequence.chain, sequence.ids, sequence.prefix)
+        return sequence.prefix
 
     def admit(self, sequence: SequenceState, prefix: CachedPrefix, reason: str) -> None:
         """From waiting to running, with the cached blocks that it begins with."""
         table = self.blocks.open(sequence.chain, prefix)  # first: if it fails, the sequence still waits
         self.waiting.take(sequence)
-        if not sequence.was_preempted:
+        if not sequence.was_preempted and not sequence.request.bulk:
             self.departures += len(sequence.choices)
         if not sequence.num_new_tokens:
             sequence.ids = list(sequence.request.ids)  # until now it shared them with the request's other sequences
         sequence.table = table
         sequence.num_computed = prefix.num_tokens
+        sequence.prefix = NOTHING_CACHED
         self.run(sequence)
         self.log.write(self.step, sequence.name, "admitted", reason)
+        self.refill()
 
     def run(self, sequence: SequenceState) -> None:
         """A sequence that has a block table is running."""
@@ -59,7 +70,7 @@ class SchedulerState:
         self._close(sequence)
         sequence.was_preempted = True
         self.wait(sequence)
-        self.log.write(self.step, sequence.name, "preempted", f"{reason}; gives back {held} blocks")
+        self.log.write(self.step, sequence.name, "preempted", f"{reason}; gives back {counted(held, 'block')}")
 
     def end(self, sequence: SequenceState, reason: str, *, keep_blocks: bool = False, settled: bool = True) -> None:
         """The end, from any state. keep_blocks: until a static batch is over and calls ``give_back``. settled: no step

@@ -6,6 +6,7 @@ together. Both are here to be compared with: what they waste is really computed 
 
 from collections.abc import Hashable
 
+from cutaway.errors import counted
 from cutaway.memory.block_manager import NOTHING_CACHED
 from cutaway.scheduler.request import Request
 from cutaway.scheduler.sequence import SequenceState, State
@@ -86,7 +87,8 @@ class StaticPolicy:
             wider = max(prompt, len(following.request.ids)), max(answer, following.request.max_new_tokens)
             each = state.blocks.blocks_for(sum(wider) - 1)
             if (len(chosen) + 1) * each > state.blocks.num_blocks:
-                reason = f"{len(chosen) + 1} rows of {each} blocks are more than {state.blocks.num_blocks}"
+                rows = counted(len(chosen) + 1, "row")
+                reason = f"{rows} of {counted(each, 'block')} would be more than {state.blocks.num_blocks}"
                 state.log.write_change(state.step, following.name, "waits", reason)
                 break
             prompt, answer = wider
