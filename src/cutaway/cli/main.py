@@ -26,6 +26,7 @@ from cutaway.cli.show import show
 from cutaway.cli.tokenize import tokenize
 from cutaway.cli.trace import trace
 from cutaway.cli.train_tokenizer import train_tokenizer
+from cutaway.cli.verify import verify
 from cutaway.cli.walk import walk
 from cutaway.errors import CutawayError
 
@@ -45,6 +46,7 @@ COMMANDS = (
     serve,
     walk,
     trace,
+    verify,
     tokenize,
     train_tokenizer,
     pull,

@@ -19,6 +19,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
+from cutaway.engine.observer import Observer
 from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
 from cutaway.engine.plan import check_available, engine_limits, settings_within
 from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
@@ -58,7 +59,7 @@ CLOSED: Final = "this LLM is closed. Load the model again."
 OPTIONS: Final = (
     "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
     "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
-    "needs_chat, progress, max_tap_bytes, tap_share"
+    "needs_chat, record, progress, max_tap_bytes, tap_share"
 )
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout, taps"
 EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
@@ -90,6 +91,7 @@ class LLM:
         max_waiting_tokens: int | None = None,
         chat_template: str | os.PathLike[str] | None = None,
         needs_chat: bool = False,
+        record: Observer | None = None,
         progress: Progress | None = None,
         max_tap_bytes: int | str | None = None,
         tap_share: float | None = None,
@@ -119,6 +121,7 @@ class LLM:
             chat_template: in place of the model's own: a built-in name ("chatml", "gemma", "llama2", "llama3",
                 "mistral", "phi3", "zephyr"), the path of a Jinja file, or Jinja source.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
+            record: writes down every request, so that it can be replayed: ``Record("answers.jsonl")`` (docs/record.md).
             progress: is told of the stages of a fetch.
             max_tap_bytes: that the taps of all requests may keep (docs/taps.md), in bytes or as a text; default,
                 256MiB.
@@ -132,6 +135,7 @@ class LLM:
         refuse_foreign("LLM", foreign, LOAD, OPTIONS)
         threads = _check_threads(threads)
         kv_format(kv_dtype)
+        self.kv_dtype = kv_dtype
         options: dict[str, Any] = {
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,
@@ -195,13 +199,26 @@ class LLM:
             None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
             team=self.runner.team,
             taps=taps,
+            observer=record,
         )
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
         self._closing = threading.RLock()  # a signal handler may close, too
-        admission = TapAdmission(self.runner, taps, self.settings.batching)
-        self.requests = Requests(self.tokenizer, self.settings.context, self.runner.kv.position_bytes, admission)
+        self.requests = Requests(
+            self.tokenizer,
+            self.settings.context,
+            self.runner.kv.position_bytes,
+            TapAdmission(self.runner, taps, self.settings.batching),
+            are_scored=record is not None,
+        )
+        self._record = record
+        if record is not None:
+            try:
+                record.attach(self)
+            except BaseException:
+                self.close()
+                raise
 
     def generate(
         self,
@@ -393,6 +410,8 @@ class LLM:
                 return
             self._closed = True
             self._engine.close()
+            if self._record is not None:
+                self._record.close()
             self.runner.close()
             del self.runner, self._core
 

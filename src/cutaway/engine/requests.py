@@ -30,12 +30,20 @@ class Requests:
     """Makes the requests of one engine."""
 
     def __init__(
-        self, tokenizer: Tokenizer, context: int, position_bytes: int, taps: TapAdmission | None = None
+        self,
+        tokenizer: Tokenizer,
+        context: int,
+        position_bytes: int,
+        taps: TapAdmission | None = None,
+        *,
+        are_scored: bool = False,
     ) -> None:
-        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: admits them."""
+        """context: positions of a sequence at most. position_bytes: of the KV cache. taps: admits them. are_scored: the
+        log-probability of each token is wanted, whatever the requests ask for.
+        """
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
-        self._taps = taps
+        self._taps, self._are_scored = taps, are_scored
         self._numbers = itertools.count()
 
     def make(
@@ -95,6 +103,7 @@ class Requests:
             pooling=pooling if is_answered else check_pooling(pooling),
             shown_ids=shown_ids,
             grammar=grammar,
+            is_scored=self._are_scored,
         )
         generation = Generation(
             str(next(self._numbers)),
