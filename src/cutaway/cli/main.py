@@ -19,6 +19,7 @@ from cutaway.cli.doctor import doctor
 from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
 from cutaway.cli.plan import plan
+from cutaway.cli.receipts import receipts
 from cutaway.cli.run import run
 from cutaway.cli.serve import serve
 from cutaway.cli.shapes import shapes
@@ -47,6 +48,7 @@ COMMANDS = (
     walk,
     trace,
     verify,
+    receipts,
     tokenize,
     train_tokenizer,
     pull,

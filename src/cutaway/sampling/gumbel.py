@@ -75,9 +75,8 @@ def write_noise(noise: Floats, seed: int, choice: int, position: int) -> None:
 
 
 @jit
-def write_block_noise(noise: Floats, seed: int, choice: int, position: int, block: int) -> None:
-    """noise: [64] = the noise of the ids from 64 · block on."""
-    first = noise.ctypes.data
+def write_block_noise(first: int, seed: int, choice: int, position: int, block: int) -> None:
+    """The noise of the ids from 64 · block on, 64 float32 from the address ``first`` on."""
     g0, g1, g2, g3 = block_noise(seed, choice, position, block)
     store(first, g0)
     store(first + 64, g1)

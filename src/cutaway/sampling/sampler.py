@@ -118,7 +118,7 @@ def noise_row(key: NoiseKey, V: int) -> Floats:
 def noise_of(key: NoiseKey, token_id: int, room: Floats) -> float:
     """The noise of one id; room: [64] float32, overwritten."""
     block, place = divmod(token_id, BLOCK)
-    write_block_noise(room, key.seed, key.choice, key.position, block)
+    write_block_noise(room.ctypes.data, key.seed, key.choice, key.position, block)
     return float(room[place])
 
 
