@@ -381,6 +381,11 @@ class LLM:
             run_all(engine, requests, arrivals, ended)
         return requests
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether requests are written down."""
+        return self._record is not None
+
     def get_tokenizer(self) -> Tokenizer:
         """``self.tokenizer``, by vLLM's name."""
         return self.tokenizer

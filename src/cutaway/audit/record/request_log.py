@@ -49,9 +49,6 @@ class RequestLog:
         steps.append(part)
         if not piece.choices:
             return
-        if not self._has_scores and first == 0:
-            self._has_scores = True
-            yield scores_line(self.generation)
         del self._steps[first]
         for choice, sample, delta in zip(piece.choices, observed.samples, observed.deltas, strict=False):
             assert observed.residual is not None
@@ -60,6 +57,9 @@ class RequestLog:
             self.lengths[choice] = number + 1
             hashed = self._residuals[choice].hex()
             yield token_line(self.generation, choice, number, sample, delta, hashed, steps, self._room)
+        if not self._has_scores and first == 0:
+            self._has_scores = True
+            yield scores_line(self.generation)
 
     def end(self, reason: str) -> dict[str, Any]:
         """The last line."""
