@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ from cutaway.audit.record.digests import model_digests
 from cutaway.audit.record.levels import OPERATIONS, TENSORS
 from cutaway.audit.record.lines import BrokenLineError
 from cutaway.audit.record.operations import Operations
+from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
 from cutaway.audit.record.request_lines import OF_THE_RUN
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.audit.record.verify import verify
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
+from support.long import LONG
 from support.records import Content, contents, write_chained
 
 PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
@@ -206,6 +209,32 @@ def test_another_question_has_another_answer(
     variant = changed(lines[number], place, lambda _: ASKED_OTHERWISE[place])
     path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], variant, *lines[number + 1 :]])
     assert replayer(path)[0] is not None
+
+
+STRANGE = (None, [], {}, "x", -1, 2**70, 1.5, True, [[]], {"x": [1]})
+
+
+def test_strange_values_are_refused_or_differ(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]]
+) -> None:
+    """Of another kind than is expected, in a chain made anew: an error that says so, and never another one."""
+    lines, tried = contents(record), 0
+    for kind in ("begin", "scores", "token", "end", "receipt"):
+        number = next(n for n, line in enumerate(lines) if line["kind"] == kind and line["request"] == "0")
+        fields = [(name,) for name in lines[number]] + [("params", name) for name in lines[number].get("params", ())]
+        for place in fields if LONG else fields[::3]:
+            value = STRANGE[tried % len(STRANGE)]
+            tried += 1
+            variant = changed(lines[number], place, lambda _, value=value: value)
+            try:
+                path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], variant, *lines[number + 1 :]])
+            except KeyError:  # nothing follows it any more
+                continue
+            with suppress(CutawayError):
+                replayer(path)
+            with suppress(CutawayError):
+                read_receipts(path)
+    assert tried > (60 if LONG else 20)
 
 
 @pytest.mark.parametrize("name", ["tensors", "metadata", "tokenizer", "template"])

@@ -86,12 +86,12 @@ def read_held(text: str) -> Any:
 
 
 def _found(content: dict[str, Any], hashed: str, session: Session, signer: Signer | None) -> FoundReceipt:
-    request = next(each for each in session.requests if each.id == content["request"])
+    request = next(each for each in session.requests if each.id == str(content.get("request")))
     end = {} if request.end is None else request.end.content
     return FoundReceipt(
-        content["number"],
-        content["request"],
-        content["root"],
+        content.get("number", 0),
+        request.id,
+        str(content.get("root")),
         hashed,
         end.get("time"),
         session.header.content.get("model"),

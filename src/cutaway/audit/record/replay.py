@@ -3,7 +3,7 @@
 In: an ``LLM`` whose recorder gives its lines here; a request of a record. Out: the first difference, or none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
@@ -176,14 +176,16 @@ def _compare_end(request: RecordedRequest, collected: CollectedLines, ended: Cut
     if request.end is None:
         return None
     recorded = request.end.content
-    counts: Sequence[int] = recorded.get("tokens", ())
+    counts = recorded.get("tokens")
+    if not isinstance(counts, list):
+        return Difference(f"request {request.id}, end: tokens is {shown(counts)}, and no list of counts")
     lengths = [0] * len(counts)
     for line in request.tokens:
         choice = line.content["choice"]
         if choice >= len(lengths):
             return Difference(f"request {request.id}, end: there are tokens of choice {choice}, and no count of them")
         lengths[choice] += 1
-    if list(counts) != lengths:
+    if counts != lengths:
         return Difference(f"request {request.id}, end: tokens is {counts}, and there are {lengths}")
     if recorded.get("reason") != "end":
         return None

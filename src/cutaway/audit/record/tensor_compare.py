@@ -42,11 +42,14 @@ class TensorCompare:
     def begin(self, request: RecordedRequest) -> None:
         """The request that is replayed next. Raises InvalidRequestError where a file of it is missing."""
         self.difference = None
-        self._parts = [
-            self._open(token.content["choice"], place)
-            for token in request.tokens
-            for place in token.content.get("tensors", ())
-        ]
+        self._parts = []
+        for token in request.tokens:
+            places = token.content.get("tensors")
+            if not isinstance(places, list):
+                raise InvalidRequestError(
+                    f"line {token.number} has no list of tensors. The record is damaged.", "record"
+                )
+            self._parts += [self._open(token.content["choice"], place) for place in places]
 
     def _open(self, choice: int, place: Any) -> _Part:
         try:
