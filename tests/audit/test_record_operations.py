@@ -2,7 +2,9 @@
 they run.
 """
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ from cutaway.engine.runner import ModelRunner
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import taps_of
+from cutaway.sampling.sampler import NoiseKey, noise_row
 from cutaway.scheduler.step import Step, StepPiece
 from support.records import run_schedule
 from support.tiny_families import PROMPTS, write_case
@@ -137,3 +140,37 @@ def test_operations_of_a_random_schedule_replay(smollm2_path: Path, tmp_path: Pa
     assert max(len(line.content["steps"]) for each in requests for line in each.tokens) > 1
     verdict = verify(path, str(smollm2_path), threads=1)
     assert verdict.same_bits, verdict
+
+
+def test_what_a_line_of_a_token_says(smollm2_path: Path, tmp_path: Path) -> None:
+    """By hand: the rolling hash over the rows of an open step, the noise of the whole row, the log-probability that a
+    request is told that asks for it.
+    """
+    ids, key = [504, 3575, 282, 4649, 314], NoiseKey(5, 0, 5)
+    params = SamplingParams(temperature=0.8, seed=5, max_tokens=2)
+    path = tmp_path / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path)) as llm:
+        (answer,) = llm.generate(ids, params, use_tqdm=False)[0].outputs
+        (scored,) = llm.generate(ids, replace(params, logprobs=0), use_tqdm=False)[0].outputs
+        assert answer.logprobs is None
+        assert scored.logprobs is not None
+        rows: list[bytes] = []
+
+        def tap(name: str, layer: int, array: Any) -> None:
+            if name == "take_rows":
+                rows.append(array[0].tobytes())
+
+        for tokens in (ids, ids + answer.token_ids[:1]):
+            llm.runner.step_open(make_batch([Piece(0, tokens, [0])]), tap)
+        noise = noise_row(key, llm.runner.vocab_size)
+    first, second = (line.content for line in read_record(path).sessions[0].requests[0].tokens)
+    rolled = hashlib.sha256(bytes(32) + rows[0]).digest()
+    assert (first["residual"], second["residual"]) == (rolled.hex(), hashlib.sha256(rolled + rows[1]).hexdigest())
+    assert [first["id"], second["id"]] == answer.token_ids
+    assert first["noise"] == float(noise[first["id"]])
+    assert first["text"] + second["text"] == answer.text
+    for line, entries in zip((first, second), scored.logprobs, strict=True):
+        assert line["logprob"] == entries[line["id"]].logprob
+    assert first["steps"] == [[0, 0, 5, 1, 5]]
+    assert second["steps"] == [[1, 5, 1, 1, 1]]
+    assert second["finish"] == "length"

@@ -23,7 +23,7 @@ CONTEXT = 96
 SETTINGS: dict[str, dict[str, Any]] = {
     "small steps": {"max_num_batched_tokens": 9, "max_num_seqs": 5},
     "preemption": {"kv_tokens": 96, "max_num_seqs": 6},
-    "whole prompts": {"enable_chunked_prefill": False, "threads": 1},
+    "whole prompts": {"enable_chunked_prefill": False, "threads": 2},
     "static": {"batching": "static", "max_num_seqs": 3, "kv_tokens": 384},
 }
 
@@ -33,9 +33,9 @@ def record(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """One file, to which an engine with each of the settings has added its session."""
     path = tmp_path_factory.mktemp("record") / "answers.jsonl"
     for place, (name, options) in enumerate(SETTINGS.items()):
-        with LLM(smollm2_path, max_model_len=CONTEXT, record=Record(path), **{"threads": 2, **options}) as llm:
+        with LLM(smollm2_path, max_model_len=CONTEXT, record=Record(path), **{"threads": 1, **options}) as llm:
             for number in range(SCHEDULES):
-                run_schedule(llm, 1000 * place + number, 16 if name == "preemption" else 5)
+                run_schedule(llm, 1000 * place + number, 16 if name == "preemption" else 4)
             if name == "preemption":
                 assert "preempted" in {each.action for each in llm.decisions()}
     return path
@@ -70,7 +70,7 @@ def test_records_replay_with_every_lowering(record: Path, smollm2_path: Path, lo
     environment = subprocess_environment() if lowering == LOWERING else lesser_environments()[lowering]
     command = [sys.executable, "-m", "cutaway", "verify", str(record), str(smollm2_path)]
     found = subprocess.run(
-        [*command, "--threads", "2", "--json"],
+        [*command, "--threads", "1", "--json"],
         env={**environment, "CUTAWAY_OFFLINE": "1"},
         capture_output=True,
         text=True,

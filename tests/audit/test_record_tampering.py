@@ -167,7 +167,7 @@ def test_a_chain_made_anew_does_not_help(
     tried = 0
     for kind, which in kinds.items():
         number = [place for place, line in enumerate(lines) if line["kind"] == kind and line["request"] == "0"][which]
-        for place in leaves(lines[number]):
+        for place in list(leaves(lines[number]))[:: 3 if kind == "scores" and not LONG else 1]:
             if place[0] in OF_THE_RUN or place == ("kind",):
                 continue
             variant = changed(lines[number], place)
@@ -179,7 +179,7 @@ def test_a_chain_made_anew_does_not_help(
             else:
                 assert found[0] is not None, (kind, place)
             tried += 1
-    assert tried > 20
+    assert tried > 15
 
 
 ASKED_OTHERWISE: dict[tuple[Any, ...], Any] = {

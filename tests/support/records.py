@@ -47,7 +47,7 @@ def run_schedule(llm: LLM, seed: int, longest: int = 5) -> None:
     longest: tokens of an answer.
     """
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(2, 5))
+    count = int(rng.integers(2, 4))
     prompts, params = [random_prompt(rng) for _ in range(count)], [random_params(rng, longest) for _ in range(count)]
     together = threading.Thread(target=lambda: llm.generate(prompts, params, use_tqdm=False), daemon=True)
     together.start()
