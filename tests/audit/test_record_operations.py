@@ -23,7 +23,7 @@ from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import taps_of
 from cutaway.sampling.sampler import NoiseKey, noise_row
 from cutaway.scheduler.step import Step, StepPiece
-from support.records import run_schedule
+from support.records import SHARED, run_schedule
 from support.tiny_families import PROMPTS, write_case
 
 IDS = PROMPTS["prompt 5"]
@@ -140,6 +140,21 @@ def test_operations_of_a_random_schedule_replay(smollm2_path: Path, tmp_path: Pa
     assert max(len(line.content["steps"]) for each in requests for line in each.tokens) > 1
     verdict = verify(path, str(smollm2_path), threads=1)
     assert verdict.same_bits, verdict
+
+
+@pytest.mark.parametrize("level", ["tokens", OPERATIONS])
+def test_operations_of_a_prompt_are_never_taken_from_the_cache(smollm2_path: Path, tmp_path: Path, level: str) -> None:
+    """The second time, all of it is in the cache but its last page."""
+    path = tmp_path / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, level)) as llm:
+        for _ in range(2):
+            llm.generate(SHARED, SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)
+    first, second = read_record(path).sessions[0].requests
+    cached = [each.end.content["cached"] for each in (first, second) if each.end is not None]
+    assert cached == ([0, 0] if level == OPERATIONS else [0, cached[1]])
+    assert level == OPERATIONS or cached[1] >= 32
+    assert first.tokens[0].content.get("operations") == second.tokens[0].content.get("operations")
+    assert first.tokens[0].content["residual"] == second.tokens[0].content["residual"]
 
 
 def test_what_a_line_of_a_token_says(smollm2_path: Path, tmp_path: Path) -> None:
