@@ -4,19 +4,15 @@ In: logits [V] float32. Out: the logarithm of the row's sum of exponentials, fro
 token follows, its rank, and the likeliest tokens with theirs.
 """
 
-from typing import Final
-
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.math import log
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load, load_int, splat, splat_int
+from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
 from cutaway.ops.simd.registers import LANES
 from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, temperature
 from cutaway.sampling.steps import exponentials, top_k
-
-ALL_LANES: Final = (1 << LANES) - 1
 
 
 @jit
@@ -64,13 +60,7 @@ def list_best(count: int, total: np.float32, scratch: SamplerScratch) -> int:
 @jit
 def rank(logits: Floats, logit: np.float32) -> int:
     """1 + the number of logits that are greater: 1 for the likeliest token and for all its equals."""
-    base, greater = logits.ctypes.data, 0
-    whole = logits.shape[0] // LANES * LANES
-    for i in range(0, whole, LANES):
-        lanes = ALL_LANES ^ lanes_at_most(load(base + 4 * i), splat(logit))
-        while lanes:
-            greater += 1
-            lanes &= lanes - 1
-    for i in range(whole, logits.shape[0]):
+    greater = 0
+    for i in range(logits.shape[0]):
         greater += logits[i] > logit
     return 1 + greater

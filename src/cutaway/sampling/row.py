@@ -137,19 +137,11 @@ def temperature(logits: Floats, tail: Floats, peak: np.float32, t: np.float32, d
     A distance is ≥ 0, and 0 for the likeliest token whatever the temperature. ∞ stands for a token that can't be drawn:
     a logit of -∞, and the ids from V on that fill the last block.
     """
-    source, target = logits.ctypes.data, distances.ctypes.data
-    whole, end = logits.shape[0] // LANES * LANES, (logits.shape[0] + LANES - 1) // LANES * LANES
-    # The absolute value turns the -0 that 0 - 0 could give under another sign of zero into 0.
-    if t == np.float32(1.0):  # the same bits without the division, which takes most of the time
-        for i in range(0, whole, LANES):
-            x = minimum(load(source + 4 * i), splat(FARTHEST))
-            store(target + 4 * i, absolute(sub(splat(peak), x)))
-    else:
-        for i in range(0, whole, LANES):
-            x = minimum(load(source + 4 * i), splat(FARTHEST))
-            store(target + 4 * i, absolute(div(sub(splat(peak), x), splat(t))))
-    if whole < end:
-        x = minimum(load(tail.ctypes.data), splat(FARTHEST))
-        store(target + 4 * whole, absolute(div(sub(splat(peak), x), splat(t))))
+    target = distances.ctypes.data
+    end = (logits.shape[0] + LANES - 1) // LANES * LANES
+    for i in range(0, end, LANES):
+        x = minimum(load(_vector_at(logits, tail, i)), splat(FARTHEST))
+        # The absolute value turns the -0 that 0 - 0 could give under another sign of zero into 0.
+        store(target + 4 * i, absolute(div(sub(splat(peak), x), splat(t))))
     for i in range(end, distances.shape[0]):
         distances[i] = np.float32(np.inf)
