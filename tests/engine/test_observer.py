@@ -36,8 +36,8 @@ class Watcher:
     def admitted(self, generation: Generation) -> None:
         self.told.append(("admitted", generation.request_id, None))
 
-    def tap(self, step: Step) -> None:
-        return None
+    def taps(self, step: Step) -> list[Any]:
+        return []
 
     def stepped(self, step: Step, observed: Sequence[Observed]) -> None:
         for each in observed:
