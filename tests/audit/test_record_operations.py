@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutaway import LLM, Record, SamplingParams
+from cutaway import LLM, Record, SamplingParams, TapRequest
 from cutaway.audit.record.levels import OPERATIONS, TENSORS
 from cutaway.audit.record.operations import DIGEST, OpenStep, Operation, Operations, Rows, SequenceHashes
 from cutaway.audit.record.read_record import read_record
@@ -189,3 +189,21 @@ def test_what_a_line_of_a_token_says(smollm2_path: Path, tmp_path: Path) -> None
     assert first["steps"] == [[0, 0, 5, 1, 5]]
     assert second["steps"] == [[1, 5, 1, 1, 1]]
     assert second["finish"] == "length"
+
+
+@pytest.mark.parametrize("level", ["tokens", OPERATIONS])
+def test_a_request_may_be_tapped_and_recorded(smollm2_path: Path, tmp_path: Path, level: str) -> None:
+    """Both see the same step; the record replays, and what was shown is what it is without a record."""
+    taps, params = TapRequest("layers.3.attention", "logits"), SamplingParams(temperature=0.8, seed=5, max_tokens=2)
+    path, shown = tmp_path / "answers.jsonl", []
+    for record in (None, Record(path, level)):
+        with LLM(smollm2_path, threads=1, max_model_len=64, record=record) as llm:
+            tapped, beside = llm.generate([SHARED[:20], SHARED[:30]], params, use_tqdm=False, taps=taps)
+            assert tapped.taps is not None
+            shown.append(
+                (tapped.outputs, beside.outputs, {k: each.values.tobytes() for k, each in tapped.taps.items()})
+            )
+    assert shown[0] == shown[1]
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert verdict.same_bits, verdict
+    assert verdict.requests == 2

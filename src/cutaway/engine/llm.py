@@ -135,7 +135,6 @@ class LLM:
         refuse_foreign("LLM", foreign, LOAD, OPTIONS)
         threads = _check_threads(threads)
         kv_format(kv_dtype)
-        self.kv_dtype = kv_dtype
         options: dict[str, Any] = {
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,

@@ -32,7 +32,7 @@ def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[s
         "template": text_digest(llm.tokenizer.template),
         "grammars": _version("llguidance"),
         "context": runner.context,
-        "kv_dtype": llm.kv_dtype,
+        "kv_dtype": runner.kv_dtype,
         "page_length": settings.page_length,
         "lowering": LOWERING,
         "threads": runner.team.size,
