@@ -16,6 +16,7 @@ import typer
 
 import cutaway
 from cutaway import errors
+from cutaway.audit.record import record
 from cutaway.audit.taps import plan as tap_plan
 from cutaway.audit.taps import request as tap_request
 from cutaway.cli.main import app
@@ -35,8 +36,8 @@ MADE_BY_OTHERS = (llm.Stream, async_engine.AsyncStream, tokenizer.Tokenizer)
 SECTIONS: tuple[tuple[str, str, tuple[type | Any, ...]], ...] = (
     (
         "Generating",
-        "`from cutaway import LLM`",
-        (llm.LLM, llm.Stream, conversation.Conversation, conversation.TurnCost),
+        "`from cutaway import LLM, Record`",
+        (llm.LLM, llm.Stream, record.Record, conversation.Conversation, conversation.TurnCost),
     ),
     (
         "Generating with asyncio",

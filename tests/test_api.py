@@ -35,12 +35,14 @@ def test_every_name_is_there() -> None:
         "LLM",
         "AsyncEngine",
         "CutawayError",
+        "Record",
         "RequestOutput",
         "SamplingParams",
         "StructuredOutputsParams",
         "TapRequest",
         "__version__",
     }
+    from cutaway.audit.record.record import Record
     from cutaway.engine.llm import LLM
     from cutaway.engine.outputs import RequestOutput
     from cutaway.errors import CutawayError
@@ -48,6 +50,7 @@ def test_every_name_is_there() -> None:
     from cutaway.sampling.structured_outputs import StructuredOutputsParams
 
     assert cutaway.LLM is LLM
+    assert cutaway.Record is Record
     assert cutaway.RequestOutput is RequestOutput
     assert cutaway.CutawayError is CutawayError
     assert cutaway.SamplingParams is SamplingParams

@@ -10,6 +10,7 @@ __all__ = [
     "LLM",
     "AsyncEngine",
     "CutawayError",
+    "Record",
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",
@@ -20,6 +21,7 @@ __all__ = [
 from cutaway.errors import CutawayError
 
 if TYPE_CHECKING:
+    from cutaway.audit.record.record import Record
     from cutaway.audit.taps.request import TapRequest
     from cutaway.engine.async_engine import AsyncEngine
     from cutaway.engine.llm import LLM
@@ -37,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from cutaway.engine.async_engine import AsyncEngine
 
         return AsyncEngine
+    if name == "Record":
+        from cutaway.audit.record.record import Record
+
+        return Record
     if name == "RequestOutput":
         from cutaway.engine.outputs import RequestOutput
 

@@ -20,6 +20,8 @@ COMMANDS = [
     "serve",
     "walk",
     "trace",
+    "verify",
+    "receipts",
     "tokenize",
     "train-tokenizer",
     "pull",

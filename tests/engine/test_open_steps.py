@@ -1,5 +1,6 @@
 """Open steps in an engine core without a model: who shares them, how often they come, and what may be kept."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,8 +108,8 @@ def test_an_open_step_has_no_others(chunked: bool, monkeypatch: pytest.MonkeyPat
     rig = rig_with(policy=ContinuousPolicy(chunked_prefill=chunked))
     schedule, kinds = rig.core.scheduler.schedule, set[tuple[bool, ...]]()
 
-    def recorded(now: float, *, opens: bool) -> Step:
-        step = schedule(now, opens=opens)
+    def recorded(now: float, refill: Callable[[], object], *, opens: bool) -> Step:
+        step = schedule(now, refill, opens=opens)
         kinds.add(tuple(sorted({piece.sequence.request.is_open for piece in step.pieces})))
         return step
 

@@ -114,12 +114,12 @@ def test_a_generate_of_thousands_takes_nobodys_place(smollm2_path: Path) -> None
 
         thread = threading.Thread(target=generate_thousands, daemon=True)
         thread.start()
-        while llm.totals().answers < 4:
+        while llm.totals().sampled < 4:
             time.sleep(0.001)
         others = [llm.stream([7, 8], params).run() for _ in range(5)]
         others += llm.generate([[7, 8], [8, 9]], params)  # a list of its own has its turn, too
         assert [len(each.outputs[0].token_ids) for each in others] == [2] * 7
-        assert llm.totals().answers < 4000
+        assert llm.totals().sampled < 4000
         assert not [each for each in llm.decisions() if each.action == "refused"]
     finishes(thread.join)
     assert errors == ["this LLM is closed. Load the model again."]

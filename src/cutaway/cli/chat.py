@@ -36,6 +36,7 @@ from cutaway.cli.options import (
     Threads,
     with_advice,
 )
+from cutaway.cli.recording import RecordFile, RecordKey, RecordLevel, record_of
 from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
 
 WELCOME = "Ask something. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the chat."
@@ -58,6 +59,9 @@ def chat(
     threads: Threads = None,
     kv: KV = "paged",
     kv_dtype: KVDtype = "f16",
+    record: RecordFile = None,
+    record_level: RecordLevel = None,
+    record_key: RecordKey = None,
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Keep the lines typed on a terminal, in the cache folder.")
     ] = True,
@@ -93,6 +97,7 @@ def chat(
             kv_dtype=kv_dtype,
             chat_template=chat_template,
             needs_chat=True,
+            record=record_of(record, record_level, record_key, fetching),
             progress=fetching,
         )
         compiling.done()

@@ -21,6 +21,7 @@ STAGES = {
     "download": "downloading",
     "unpack": "unpacking and checking",
     "check": "checking",
+    "digest": "reading the model for its digest",
 }
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -94,7 +95,7 @@ class FetchProgress:
             self._task = self._bar.add_task(STAGES.get(stage, stage), total=total)
             self._stage = stage
         self._bar.update(self._task, completed=done, total=total)
-        if stage in ("unpack", "check") and done == total:
+        if stage in ("unpack", "check", "digest") and done == total:
             self._stop()
 
     @property

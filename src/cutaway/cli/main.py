@@ -19,6 +19,7 @@ from cutaway.cli.doctor import doctor
 from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
 from cutaway.cli.plan import plan
+from cutaway.cli.receipts import receipts
 from cutaway.cli.run import run
 from cutaway.cli.serve import serve
 from cutaway.cli.shapes import shapes
@@ -26,6 +27,7 @@ from cutaway.cli.show import show
 from cutaway.cli.tokenize import tokenize
 from cutaway.cli.trace import trace
 from cutaway.cli.train_tokenizer import train_tokenizer
+from cutaway.cli.verify import verify
 from cutaway.cli.walk import walk
 from cutaway.errors import CutawayError
 
@@ -45,6 +47,8 @@ COMMANDS = (
     serve,
     walk,
     trace,
+    verify,
+    receipts,
     tokenize,
     train_tokenizer,
     pull,

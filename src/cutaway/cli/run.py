@@ -40,7 +40,8 @@ from cutaway.cli.options import (
     with_advice,
 )
 from cutaway.cli.prompt import read_prompt
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.recording import RecordFile, RecordKey, RecordLevel, record_of
+from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.ops.numerics import NUMERICS_VERSION
 
 
@@ -70,6 +71,9 @@ def run(
     threads: Threads = None,
     kv: KV = "paged",
     kv_dtype: KVDtype = "f16",
+    record: RecordFile = None,
+    record_level: RecordLevel = None,
+    record_key: RecordKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Ask a model something."""
@@ -116,6 +120,7 @@ def run(
             kv_dtype=kv_dtype,
             chat_template=chat_template,
             needs_chat=not raw,
+            record=record_of(record, record_level, record_key, fetching),
             progress=fetching,
         )
         params = SamplingParams(**with_advice(given, llm.default_params))
@@ -141,7 +146,12 @@ def run(
         _say("\n")
         console.print(_summary(output, params, interrupted), style="dim", soft_wrap=True)
     if interrupted:
+        if record is not None:  # its end shall be there
+            stream.close()
+            llm.close()
         raise typer.Exit(INTERRUPTED)
+    if output.record is not None and "error" in output.record:  # told already; the answer is whole nevertheless
+        raise typer.Exit(CapacityError.exit_code)
 
 
 def _say(text: str) -> None:
@@ -209,4 +219,5 @@ def _report(
         "decode_tokens_per_second": round(numbers.decode_rate, 1),
         "kv_reserved_bytes": numbers.kv_reserved_bytes,
         "kv_used_bytes": numbers.kv_used_bytes,
+        "record": output.record,
     }

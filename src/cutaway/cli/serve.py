@@ -5,12 +5,14 @@ standard error.
 """
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cutaway.cli.console import INTERRUPTED, error_console, first_use
 from cutaway.cli.models import ModelName
+from cutaway.cli.recording import FILE, KEY, LEVEL, record_of
 
 
 def _option(name: str, meaning: str, **further: Any) -> Any:
@@ -57,6 +59,9 @@ def serve(
             "What a request's sampling is where it says nothing: auto, as the model's authors advise; vllm, 1 and all.",
         ),
     ] = "auto",
+    record: Annotated[Path | None, _option("--record", FILE, metavar="FILE")] = None,
+    record_level: Annotated[str | None, _option("--record-level", LEVEL)] = None,
+    record_key: Annotated[Path | None, _option("--record-key", KEY, metavar="FILE")] = None,
     cors_origin: Annotated[
         list[str] | None,
         _option("--cors-origin", "Whose pages may use the server from a browser, as https://example.org; * is all."),
@@ -114,6 +119,7 @@ def serve(
                 kv_dtype=kv_dtype,
                 chat_template=chat_template,
                 generation_config=generation_config,
+                record=record_of(record, record_level, record_key, fetching),
                 progress=fetching,
                 max_tap_bytes=settings.max_tap_bytes,
             )

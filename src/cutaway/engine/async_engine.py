@@ -139,6 +139,11 @@ class AsyncStream(AsyncIterator[Delta]):
         """The request's output, as far as it was iterated."""
         return self._received.output()
 
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What the record has of it, once it was iterated to its end: as ``RequestOutput.record``."""
+        return self._received.generation.summary if self.finished else None
+
     def embedding(self) -> EmbeddingRequestOutput:
         """The prompt's embedding, once it was iterated to its end."""
         return self._received.embedding()

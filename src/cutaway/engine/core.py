@@ -10,14 +10,16 @@ from typing import Final
 
 from cutaway.engine.backlog import Backlog
 from cutaway.engine.generation import Generation
-from cutaway.engine.open_steps import OpenShare, open_tap
+from cutaway.engine.observer import Observer, observed
+from cutaway.engine.open_steps import OpenShare, all_of, open_tap
 from cutaway.engine.outputs import FinishReason
-from cutaway.engine.results import PieceResult, find_results, take_result
+from cutaway.engine.results import PieceResult, Taken, find_results, take_result
 from cutaway.engine.step_batch import ScratchPage, StepBatches
 from cutaway.engine.steps import Steps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError
+from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.sampling.rows import SamplerRoom
 from cutaway.scheduler.request import Request
@@ -44,15 +46,17 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         team: ThreadTeam | None = None,
         taps: TapLimits = TapLimits(),  # noqa: B008  (immutable)
+        observer: Observer | None = None,
     ) -> None:
         """scratch_page: for the pads of static batches. clock: in seconds; deadlines are on it. team: samples the rows
-        of a step; default, this thread alone. taps: what they may cost.
+        of a step; default, this thread alone. taps: what they may cost. observer: is told of all that happens.
         """
         self.runner, self.scheduler, self.clock = runner, scheduler, clock
         self.totals = Totals()
         self._batches, self._open_batches = StepBatches(scratch_page), StepBatches()
         self._taps, self._share = taps, OpenShare(taps.share)
         self._team = ThreadTeam(1) if team is None else team
+        self._observer = observer
         self._sampler = SamplerRoom(runner.vocab_size, self._team.size)
         self._generations: dict[str, Generation] = {}  # by their ids
         self._backlog = Backlog()
@@ -105,6 +109,8 @@ class EngineCore:
         if generation.submitted is None:
             generation.submitted = now
         if generation.is_late(now):
+            self._observe_start(generation)
+            self._observe_end(generation, "deadline")
             generation.cut("deadline", now)
             return
         watched = generation.watched
@@ -126,18 +132,21 @@ class EngineCore:
                     hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
                     is_open=watched is not None,
                     bulk=bulk,
+                    reads_cache=self._observer is None or not self._observer.opens_steps,
                 )
             )
         except BaseException:
             generation.submitted = None
             raise
         self._generations[generation.request_id] = generation
+        self._observe_start(generation)
 
     def abort(self, generation: Generation, reason: FinishReason = "abort") -> None:
         """End the request; nothing happens if it has ended, or was never submitted."""
         if generation.ended or generation.submitted is None:
             return
         try:
+            self._observe_end(generation, reason)
             generation.cut(reason, self.clock())
         except Exception as error:
             generation.fail(error)
@@ -174,7 +183,7 @@ class EngineCore:
             if step.num_tokens == 0:
                 return
             started = self.clock()
-            results = self._compute(step)
+            batch, results = self._compute(step)
             if self.runner.num_steps > self._num_steps + 1:  # a step of others, anywhere between forward and sampler
                 self.scheduler.cancel(step)
                 self._forget_kv()
@@ -186,7 +195,7 @@ class EngineCore:
             raise
         self._num_steps = self.runner.num_steps
         try:
-            self._report(step, results, started)
+            self._report(step, batch, results, started)
         except BaseException as error:  # some requests have their tokens, and the scheduler may not know it
             self._break(error)
             raise
@@ -203,18 +212,17 @@ class EngineCore:
         self.scheduler.forget_kv("a step outside of the engine has written to the pool")
         self._num_steps = self.runner.num_steps
 
-    def _compute(self, step: Step) -> list[PieceResult]:
-        """From the pages to the samples; no request is changed, or told."""
+    def _compute(self, step: Step) -> tuple[Batch, list[PieceResult]]:
+        """From the pages to the batch and the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
+        taps = [] if self._observer is None else self._observer.taps(step)
+        batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
-            batch = self._open_batches.batch_of(step)
-            logits = self.runner.step_open(batch, open_tap(step, self._generations, batch))
-        else:
-            batch = self._batches.batch_of(step)
-            logits = self.runner.step(batch)
+            taps = [*taps, open_tap(step, self._generations, batch)]
+        logits = self.runner.step_open(batch, all_of(taps)) if taps else self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        return find_results(step, self._generations, logits, hidden, self._team, self._sampler)
+        return batch, find_results(step, self._generations, logits, hidden, self._team, self._sampler)
 
     def _undo(self, step: Step | None) -> None:
         """The step failed, maybe while it was planned. What can't be undone breaks the engine."""
@@ -227,7 +235,7 @@ class EngineCore:
         except BaseException as lost:
             self._break(lost)
 
-    def _report(self, step: Step, results: list[PieceResult], started: float) -> None:
+    def _report(self, step: Step, batch: Batch, results: list[PieceResult], started: float) -> None:
         """Give the requests what was found, the scheduler the tokens, and the sinks their events.
 
         A request that fails is dropped before the step is complete: its tokens don't count.
@@ -237,12 +245,15 @@ class EngineCore:
         for result in results:
             if result.generation.begun is None:
                 result.generation.begin(started, result.piece.start)
-        sampled = [take_result(each, now, *self._kv_positions(each)) for each in results]
+        taken = [take_result(each, now, *self._kv_positions(each)) for each in results]
+        self._observe_step(step, batch, results, taken)
         for generation in served:
             if generation.failed:
                 self._drop(generation)
-        self.scheduler.complete(step, sampled)
+        self.scheduler.complete(step, [each.tokens for each in taken])
         for generation in served:
+            if generation.ended:
+                self._observe_end(generation, "end")
             generation.flush()
             if generation.ended:
                 self._drop(generation)
@@ -256,6 +267,7 @@ class EngineCore:
 
     def _drop(self, generation: Generation, reason: str = "abort") -> None:
         """The request has ended: the scheduler and the core forget it. reason: for the log."""
+        self._observe_end(generation, reason)
         if self._generations.pop(generation.request_id, None) is not None:
             self.scheduler.abort(generation.request_id, reason)
         if not self._generations:
@@ -269,12 +281,28 @@ class EngineCore:
         error.__cause__ = lost
         for generation in self.generations():
             generation.fail(error)
+            self._observe_end(generation, "error")
         self._generations.clear()
         self._forget_batches()
 
     def _forget_batches(self) -> None:
         self._batches.forget()
         self._open_batches.forget()
+
+    def _observe_start(self, generation: Generation) -> None:
+        if self._observer is not None:
+            self._observer.admitted(generation)
+
+    def _observe_step(self, step: Step, batch: Batch, results: list[PieceResult], taken: list[Taken]) -> None:
+        if self._observer is not None:
+            residuals = self.runner.residuals(batch)
+            self._observer.stepped(step, observed(results, [each.deltas for each in taken], residuals))
+
+    def _observe_end(self, generation: Generation, reason: str) -> None:
+        """Before whoever asked is told, so that what the observer has to say goes with it."""
+        if self._observer is not None:
+            self._observer.ended(generation, "error" if generation.failed else reason)
+            generation.summary = self._observer.summary(generation)
 
     def rest(self) -> None:
         """Nothing is left to do: check that nothing is lost. If something is, no further request is let in."""

@@ -5,7 +5,7 @@ In: rows of logits, or of hidden states. Out: events, handed to a sink: one for 
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from cutaway.engine.choice import Asked, Choice
 from cutaway.engine.outputs import Delta, FinishReason
@@ -60,6 +60,9 @@ class Generation:
         self.num_cached_tokens = 0  # of the prompt, at that time
         self.scores: dict[int, SampleResult] = {}  # of the prompt's tokens but the first, by position
         self.pool = None if asked.pooling is None else Pool(asked.pooling)  # of an embedding, which is its only choice
+        self.summary: dict[str, Any] | None = (
+            None  # what an observer has to say of it; settled before the last event is handed over
+        )
         self.ended = False
         self.failed = False  # ended by an error
         self._lost = False  # the sink has raised

@@ -20,6 +20,7 @@ from cutaway.engine.default_params import default_params
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
+from cutaway.engine.observer import Observer
 from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
 from cutaway.engine.plan import check_available, engine_limits, settings_within
 from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
@@ -59,7 +60,7 @@ CLOSED: Final = "this LLM is closed. Load the model again."
 OPTIONS: Final = (
     "model, threads, max_model_len, max_num_seqs, max_num_batched_tokens, batching, enable_chunked_prefill, "
     "enable_prefix_caching, kv, kv_dtype, kv_tokens, memory, max_waiting, max_waiting_tokens, chat_template, "
-    "generation_config, needs_chat, progress, max_tap_bytes, tap_share"
+    "generation_config, needs_chat, record, progress, max_tap_bytes, tap_share"
 )
 GENERATE_OPTIONS: Final = "prompts, sampling_params, use_tqdm, priority, timeout, taps"
 EMBED_OPTIONS: Final = "prompts, use_tqdm, pooling, priority, timeout"
@@ -92,6 +93,7 @@ class LLM:
         chat_template: str | os.PathLike[str] | None = None,
         generation_config: str = "auto",
         needs_chat: bool = False,
+        record: Observer | None = None,
         progress: Progress | None = None,
         max_tap_bytes: int | str | None = None,
         tap_share: float | None = None,
@@ -125,6 +127,7 @@ class LLM:
             generation_config: where requests come without parameters, "auto" takes those that the model's authors
                 advise; "vllm" those of ``SamplingParams()``.
             needs_chat: refuse a model without a chat template, before its weights are loaded.
+            record: writes down every request, so that it can be replayed: ``Record("answers.jsonl")`` (docs/record.md).
             progress: is told of the stages of a fetch.
             max_tap_bytes: that the taps of all requests may keep (docs/taps.md), in bytes or as a text; default,
                 256MiB.
@@ -203,6 +206,7 @@ class LLM:
             None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
             team=self.runner.team,
             taps=taps,
+            observer=record,
         )
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
@@ -214,7 +218,15 @@ class LLM:
             self.runner.kv.position_bytes,
             self.get_default_sampling_params(),
             TapAdmission(self.runner, taps, self.settings.batching),
+            are_scored=record is not None,
         )
+        self._record = record
+        if record is not None:
+            try:
+                record.attach(self)
+            except BaseException:
+                self.close()
+                raise
 
     def generate(
         self,
@@ -377,6 +389,11 @@ class LLM:
             run_all(engine, requests, arrivals, ended)
         return requests
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether requests are written down."""
+        return self._record is not None
+
     def get_tokenizer(self) -> Tokenizer:
         """``self.tokenizer``, by vLLM's name."""
         return self.tokenizer
@@ -408,6 +425,8 @@ class LLM:
                 return
             self._closed = True
             self._engine.close()
+            if self._record is not None:
+                self._record.close()
             self.runner.close()
             del self.runner, self._core
 

@@ -4,7 +4,7 @@ In: how long steps took; a step whose pieces are all watched. Out: whether the n
 runner.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutaway.engine.generation import Generation
@@ -36,6 +36,18 @@ class OpenShare:
         """A step took so long."""
         self._opened = step.is_open
         self._owed = seconds * self._factor if step.is_open else max(0.0, self._owed - seconds)
+
+
+def all_of(taps: Sequence[Tap]) -> Tap:
+    """A tap that calls each of these, in their order."""
+    if len(taps) == 1:
+        return taps[0]
+
+    def tap(name: str, layer: int, array: Any) -> None:
+        for each in taps:
+            each(name, layer, array)
+
+    return tap
 
 
 def open_tap(step: Step, generations: Mapping[str, Generation], batch: Batch) -> Tap:

@@ -103,6 +103,7 @@ class RequestOutput:
     seed: int
     statistics: Statistics
     taps: Mapping[str, TappedRows] | None = None  # by name, as "layers.3.attention"; None where none were asked for
+    record: dict[str, Any] | None = None  # where requests are recorded: the receipt, or the error that ended the record
 
 
 @dataclass(frozen=True)

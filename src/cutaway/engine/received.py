@@ -88,6 +88,7 @@ class Received:
             seed=asked.seed,
             statistics=statistics,
             taps=None if self.generation.watched is None else self.generation.watched.watch.result(),
+            record=self.generation.summary if self.finished else None,
         )
 
     def embedding(self) -> EmbeddingRequestOutput:

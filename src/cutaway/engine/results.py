@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from cutaway.engine.generation import Event, Generation
+from cutaway.engine.outputs import Delta
 from cutaway.errors import CutawayError
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
@@ -78,12 +79,20 @@ def _ask(piece: StepPiece, generation: Generation, logits: Floats, hidden: Float
         return Asking({}, None, [], error)
 
 
-def take_result(result: PieceResult, now: float, reserved: int, used: int) -> list[Sampled]:
-    """Give the request its scores, states and tokens; what goes wrong with it ends it alone. Out: for the scheduler, a
-    token for each of the piece's choices. now: on the engine's clock. reserved, used: positions of its KV.
+class Taken(NamedTuple):
+    """What a piece's request has taken of a step."""
+
+    tokens: list[Sampled]  # for the scheduler, one for each of the piece's choices
+    deltas: list[Delta]  # one for each token that counts, in the same order
+
+
+def take_result(result: PieceResult, now: float, reserved: int, used: int) -> Taken:
+    """Give the request its scores, states and tokens; what goes wrong with it ends it alone. now: on the engine's
+    clock. reserved, used: positions of its KV.
     """
     piece, generation, asking, samples = result
     tokens: list[Sampled] = []
+    deltas: list[Delta] = []
     try:
         if asking.error is not None:
             raise asking.error
@@ -104,6 +113,7 @@ def take_result(result: PieceResult, now: float, reserved: int, used: int) -> li
             delta = generation.take(choice, sample)
             generation.tell(Event(delta, now, reserved, used))
             tokens.append(Sampled(delta.token_ids[0], delta.finish_reason == "stop"))
+            deltas.append(delta)
     except Exception as error:
         generation.fail(error)
-    return tokens + [Sampled(NO_TOKEN)] * (len(piece.choices) - len(tokens))
+    return Taken(tokens + [Sampled(NO_TOKEN)] * (len(piece.choices) - len(tokens)), deltas)

@@ -100,6 +100,12 @@ class ModelRunner:
         self._sized_team.run(len(batch.tokens), forward_compiled, *arguments)
         return self._logits(batch)
 
+    def residuals(self, batch: Batch) -> Floats:
+        """The last residual rows [O, D], before the last norm, of the output rows of the batch that was computed last;
+        a view that the next step overwrites.
+        """
+        return self.workspace.last[: len(batch.output_rows)]
+
     def hidden_states(self, batch: Batch) -> Floats:
         """The last hidden states [T, D], after the last norm, of all rows of the batch that was computed last; a view
         that the next step overwrites.

@@ -24,6 +24,11 @@ class Steps(Protocol):
     def step_open(self, batch: Batch, tap: Tap) -> Floats:
         """The same, operation by operation, the same bits: ``tap(name, layer, array)`` after each."""
 
+    def residuals(self, batch: Batch) -> Floats:
+        """The last residual rows [O, D], before the last norm, of the output rows of the batch that was computed last;
+        the next step may overwrite them.
+        """
+
     def hidden_states(self, batch: Batch) -> Floats:
         """The last hidden states [T, D] of all rows of the batch that was computed last."""
 

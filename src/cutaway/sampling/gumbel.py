@@ -75,6 +75,16 @@ def write_noise(noise: Floats, seed: int, choice: int, position: int) -> None:
 
 
 @jit
+def write_block_noise(first: int, seed: int, choice: int, position: int, block: int) -> None:
+    """The noise of the ids from 64 · block on, 64 float32 from the address ``first`` on."""
+    g0, g1, g2, g3 = block_noise(seed, choice, position, block)
+    store(first, g0)
+    store(first + 64, g1)
+    store(first + 128, g2)
+    store(first + 192, g3)
+
+
+@jit
 def draw(distances: Floats, seed: int, choice: int, position: int) -> int:
     """The id with the largest noise - distance; the lowest among equals.
 

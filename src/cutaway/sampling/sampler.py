@@ -21,7 +21,7 @@ from cutaway.sampling.choose import (
     choose_compiled,
     rebind,
 )
-from cutaway.sampling.gumbel import write_noise
+from cutaway.sampling.gumbel import write_block_noise, write_noise
 from cutaway.sampling.history import EMPTY_HISTORY, History
 from cutaway.sampling.params import MOST_LOGPROBS, SamplingParams
 from cutaway.sampling.philox import BLOCK
@@ -113,6 +113,13 @@ def noise_row(key: NoiseKey, V: int) -> Floats:
     noise = np.zeros(-(-V // BLOCK) * BLOCK, np.float32)
     write_noise(noise, key.seed, key.choice, key.position)
     return noise[:V]
+
+
+def noise_of(key: NoiseKey, token_id: int, room: Floats) -> float:
+    """The noise of one id; room: [64] float32, overwritten."""
+    block, place = divmod(token_id, BLOCK)
+    write_block_noise(room.ctypes.data, key.seed, key.choice, key.position, block)
+    return float(room[place])
 
 
 def _checked(logits: Floats, scratch: SamplerScratch) -> Floats:

@@ -27,6 +27,7 @@ class Request:
     hidden: Hidden | None = None  # the hidden states of these tokens are wanted, and no logits: it ends with its prompt
 
     is_open: bool = False  # its tokens go through steps that are run open, which have no others
+    reads_cache: bool = True  # of the prompt, what was computed before need not be computed again
 
     @property
     def longest(self) -> int:

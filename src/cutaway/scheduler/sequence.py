@@ -79,7 +79,8 @@ class SequenceState:
         nothing that a tap could show.
         """
         request = self.request
-        return bool(self.num_new_tokens) or not (self.scores_prompt or request.hidden == "all" or request.is_open)
+        sees_all = self.scores_prompt or request.hidden == "all" or request.is_open or not request.reads_cache
+        return bool(self.num_new_tokens) or not sees_all
 
     @property
     def decodes(self) -> bool:

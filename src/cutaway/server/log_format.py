@@ -49,7 +49,11 @@ def log_to_stderr(form: str) -> None:
     """Let the server's loggers, and those of its HTTP library, write to standard error. form: one of FORMATS."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    for name, level in (("cutaway.server", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name, level in (
+        ("cutaway.server", logging.INFO),
+        ("cutaway.record", logging.WARNING),
+        ("uvicorn", logging.WARNING),
+    ):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)

@@ -150,10 +150,15 @@ class ChatRenderer:
         except CutawayError:
             return ""
 
+    @property
+    def source(self) -> str | None:
+        """Of the template in use; None where there is none."""
+        return self._own if self._given is None else self._given
+
     @cached_property
     def answer_format(self) -> AnswerFormat:
         """How the model writes calls and thoughts, as its template does."""
-        source = self._own if self._given is None else self._given
+        source = self.source
         if source is None:
             return PLAIN
         with_call, without_call = probe_conversations()

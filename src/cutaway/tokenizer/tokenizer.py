@@ -189,6 +189,11 @@ class Tokenizer:
         self._chat.require_template()
 
     @property
+    def template(self) -> str | None:
+        """The source of the chat template in use: the one that was given, else the model's own; None for none."""
+        return self._chat.source
+
+    @property
     def answer_format(self) -> AnswerFormat:
         """How the model writes calls of tools and its thoughts, as its chat template does."""
         return self._chat.answer_format

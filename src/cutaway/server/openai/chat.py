@@ -8,6 +8,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from cutaway.server.answers.begin import begin_answer
+from cutaway.server.answers.receipts import check_receipt
 from cutaway.server.http.route import Route
 from cutaway.server.openai.chat_prompt import read_chat
 from cutaway.server.openai.chat_reply import ChatReply
@@ -33,6 +34,7 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     model.check_name(body.model)
     ignored = body.ignored()
     taps = tap_request(body.taps, service.settings.max_tap_bytes)
+    check_receipt(model.llm, body.return_receipt)
     use, form = body.tool_use(), body.form()
     with form.errors():
         params = body.sampling_params(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
+from cutaway.server.answers.receipts import receipts_of
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.taps import tapped
 from cutaway.server.openai.usage import usage
@@ -59,6 +60,7 @@ class Reply(Streamable, Generic[Body]):
             }
         if self.body.taps:
             beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
+        beside |= receipts_of(self.work.streams, self.body.return_receipt)
         return {**found, "cutaway": beside} if beside else found
 
     def usage(self) -> dict[str, Any]:

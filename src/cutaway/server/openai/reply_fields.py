@@ -5,6 +5,7 @@ In: JSON. Out: a checked record.
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cutaway.server.answers.receipts import MEANING
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.fields import RequestBody
 
@@ -34,6 +35,7 @@ class ReplyFields(RequestBody):
         description='Add "cutaway.taps": tensors of the computation, by names as "layers.3.attention"; docs/taps.md. '
         "Only where the server allows it.",
     )
+    return_receipt: bool | None = Field(None, description=MEANING)
 
     @property
     def wants_usage(self) -> bool:

@@ -1,7 +1,7 @@
 """The body of ``/v1/responses``.
 
-In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create a model response"; ``top_k``, ``seed`` and
-``chat_template_kwargs`` are this server's own.
+In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create a model response"; ``top_k``, ``seed``,
+``return_receipt`` and ``chat_template_kwargs`` are this server's own.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from pydantic import Field
 from cutaway.sampling.params import CHECKS, SamplingParams
 from cutaway.sampling.params_checks import shown
 from cutaway.sampling.structured_outputs import FIELD
+from cutaway.server.answers.receipts import MEANING
 from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError, renamed
 from cutaway.server.openai.fields import Refused
@@ -83,6 +84,7 @@ class ResponseRequest(ToolFields):
     )
     metadata: dict[str, str] | None = Field(None, description="Is given back with the response.")
     stream: bool | None = Field(None, description="Send the answer as it comes, as server-sent events.")
+    return_receipt: bool | None = Field(None, description=MEANING)
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables for the chat template.")
 
     @property

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.begin import begin_answer
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
+from cutaway.server.answers.receipts import check_receipt
 from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import renamed
 from cutaway.server.http.route import Route
@@ -63,6 +64,7 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
     model = service.model
     model.check_name(body.model)
     body.ignored()
+    check_receipt(model.llm, body.return_receipt)
     form = body.form()
     with form.errors():
         params = body.sampling_params(model.llm.default_params, form.given)

@@ -1,0 +1,115 @@
+"""The receipts of a record: whether each follows from the one before it and from its request's lines, and who signed
+it.
+
+In: a record's file, maybe a key, maybe a receipt that somebody was given. Out: what was found of each. Nothing is
+replayed: a receipt says what was recorded, and ``verify`` whether that was computed.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cutaway.audit.record.read_record import RecordContent, Session, read_record
+from cutaway.audit.record.receipts import statement
+from cutaway.audit.record.signatures import Signer
+from cutaway.errors import InvalidRequestError, shown
+
+UNSIGNED: Final = "unsigned"
+NOT_CHECKED: Final = "not checked"
+GOOD: Final = "good"
+BAD: Final = "bad"
+
+
+@dataclass(frozen=True)
+class FoundReceipt:
+    """A receipt, and what its request was."""
+
+    number: int
+    request: str
+    root: str
+    hash: str
+    time: str | None  # when the request ended, as the record says
+    model: str | None
+    tensors: str | None  # the digest of the model's tensors
+    tokens: int  # of all choices
+    reason: str | None  # why the request ended
+    signature: str  # UNSIGNED, NOT_CHECKED, GOOD or BAD
+
+
+@dataclass(frozen=True)
+class ReceiptsFound:
+    """All receipts of a record, and the first thing that is wrong."""
+
+    receipts: list[FoundReceipt]
+    difference: str | None
+    notes: list[str]
+
+
+def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
+    """The receipts of a record. signer: by whose key signatures are checked."""
+    content = read_record(path)
+    found: list[FoundReceipt] = []
+    difference = content.changed
+    for line in content.receipts:
+        session = next(each for each in reversed(content.sessions) if each.header.number < line.number)
+        receipt = _found(line.content, line.hash, session, signer)
+        if receipt.signature == BAD:
+            difference = difference or f"receipt {receipt.number}: its signature is not by this key"
+        found.append(receipt)
+    return ReceiptsFound(found, difference, _notes(content))
+
+
+def check_held(path: Path, held: Any) -> str | None:
+    """Whether a receipt that somebody was given is one of a record; None, or what differs. held: its JSON, or a reply's
+    "cutaway" object around it. Raises InvalidRequestError where it is no receipt.
+    """
+    receipt = held.get("receipt", held) if isinstance(held, dict) else held
+    if not isinstance(receipt, dict) or not isinstance(receipt.get("number"), int):
+        raise InvalidRequestError(f"{shown(held)} is no receipt; give one as it was returned.", "receipt")
+    for line in read_record(path).receipts:
+        if line.content.get("number") == receipt["number"]:
+            own = {**line.content, "hash": line.hash}
+            for name in sorted({*own, *receipt} - {"kind"}):
+                if own.get(name) != receipt.get(name):
+                    return f"receipt {receipt['number']}: its {name} is not the record's"
+            return None
+    return f"the record has no receipt {receipt['number']}"
+
+
+def read_held(text: str) -> Any:
+    """A receipt's JSON, or that of a file. Raises InvalidRequestError."""
+    try:
+        return json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the receipt {shown(text)} can't be read ({error}).", "receipt") from None
+
+
+def _found(content: dict[str, Any], hashed: str, session: Session, signer: Signer | None) -> FoundReceipt:
+    request = next(each for each in session.requests if each.id == str(content.get("request")))
+    end = {} if request.end is None else request.end.content
+    return FoundReceipt(
+        content.get("number", 0),
+        request.id,
+        str(content.get("root")),
+        hashed,
+        end.get("time"),
+        session.header.content.get("model"),
+        session.header.content.get("tensors"),
+        len(request.tokens),
+        end.get("reason"),
+        _signature(content, signer),
+    )
+
+
+def _signature(content: dict[str, Any], signer: Signer | None) -> str:
+    signature = content.get("signature")
+    if signature is None:
+        return UNSIGNED if signer is None else BAD
+    if signer is None:
+        return NOT_CHECKED
+    return GOOD if isinstance(signature, str) and signer.check(statement(content), signature) else BAD
+
+
+def _notes(content: RecordContent) -> list[str]:
+    return [f"line {number} was not written to its end" for number in content.torn]

@@ -1,0 +1,173 @@
+"""The recorder: an engine's observer that makes lines of what it is told, for a record or for a replay.
+
+In: requests, steps and ends, in the engine's thread. Out: lines, given to a sink; a summary for whoever asked. Whatever
+goes wrong in it ends the record, and never a request.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
+from cutaway.audit.record.operations import OpenStep, Operations, RowSink, SequenceHashes
+from cutaway.audit.record.request_log import RequestLog
+from cutaway.engine.generation import Generation
+from cutaway.engine.llm import LLM
+from cutaway.engine.observer import Observed
+from cutaway.engine.steps import Tap
+from cutaway.sampling.philox import BLOCK
+from cutaway.sampling.sampler import NoiseKey, noise_of
+from cutaway.scheduler.step import Step
+
+UNSEEN: Final = "the request was not recorded"
+
+
+class LineSink(Protocol):
+    """What takes the lines of requests."""
+
+    @property
+    def error(self) -> str | None:
+        """Why nothing is taken any more."""
+
+    def attach(self, llm: LLM, level: str) -> None:
+        """The engine is there; may raise."""
+
+    def begin(self, request_id: str, content: Mapping[str, Any]) -> None:
+        """The first line of a request."""
+
+    def add(self, request_id: str, content: Mapping[str, Any]) -> None:
+        """A further one."""
+
+    def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The last one. Out: for whoever asked."""
+
+    def fail(self, error: Exception) -> None:
+        """The recorder itself has failed: take nothing more."""
+
+    def close(self) -> None:
+        """No line comes any more."""
+
+
+class RowKeeper(RowSink, Protocol):
+    """Who wants the values of operations, too."""
+
+    def keep(self, request_id: str, choices: Sequence[int]) -> list[Any]:
+        """The step counts. Out: for the line, where the values are."""
+
+    def drop(self) -> None:
+        """The step before did not count."""
+
+
+class Recorder:
+    """See ``engine.observer.Observer``."""
+
+    def __init__(self, sink: LineSink, level: str = TOKENS, rows: RowKeeper | None = None) -> None:
+        """rows: for the level "tensors"."""
+        self.level = check_level(level)
+        assert (rows is not None) == (level == TENSORS)
+        self.opens_steps = level != TOKENS
+        self._sink, self._rows = sink, rows
+        self._logs: dict[str, RequestLog] = {}
+        self._hashes: dict[str, SequenceHashes] = {}
+        self._places: dict[tuple[str, int], list[Any]] = {}  # of values, since a choice's last token
+        self._operations: Operations | None = None
+        self._open: OpenStep | None = None
+
+    def attach(self, llm: LLM) -> None:
+        """The engine is there. What is still to be compiled for the lines is, now."""
+        noise_of(NoiseKey(0, 0, 0), 0, np.zeros(BLOCK, np.float32))
+        if self.opens_steps:
+            self._operations = Operations(llm.runner.config)
+        self._sink.attach(llm, self.level)
+
+    def admitted(self, generation: Generation) -> None:
+        """A request waits."""
+        self._guarded(lambda: self._admit(generation))
+
+    def _admit(self, generation: Generation) -> None:
+        log = RequestLog(generation)
+        self._sink.begin(generation.request_id, log.begin())
+        self._logs[generation.request_id] = log
+        if self._operations is not None:
+            count = generation.asked.params.n
+            self._hashes[generation.request_id] = SequenceHashes(count, len(self._operations.order))
+
+    def taps(self, step: Step) -> list[Tap]:
+        """Of an open step, where operations are recorded."""
+        if self._operations is None:
+            return []
+        self._guarded(lambda: self._open_step(step))
+        return [] if self._open is None else [self._open]
+
+    def _open_step(self, step: Step) -> None:
+        """The step before either counted, or its rows are dropped."""
+        assert self._operations is not None
+        self._open = None
+        if self._rows is not None:
+            self._rows.drop()
+        self._open = OpenStep(step, self._operations, self._hashes, self._rows)
+
+    def stepped(self, step: Step, observed: Sequence[Observed]) -> None:
+        """A step counts."""
+        self._guarded(lambda: self._advance(step, observed))
+
+    def _advance(self, step: Step, observed: Sequence[Observed]) -> None:
+        if self._open is not None:
+            self._open.commit()
+            self._open = None
+        for each in observed:
+            request_id = each.generation.request_id
+            log = self._logs.get(request_id)
+            if log is None:
+                continue
+            self._keep_rows(request_id, each)
+            for line in log.advance(step, each):
+                if line["kind"] == "token" and self._operations is not None:
+                    choice = line["choice"]
+                    digests = self._hashes[request_id].digests(choice)
+                    line["operations"] = base64.b64encode(digests).decode("ascii")
+                    if self._rows is not None:
+                        line["tensors"] = self._places.pop((request_id, choice), [])
+                self._sink.add(request_id, line)
+
+    def _keep_rows(self, request_id: str, observed: Observed) -> None:
+        """Write the values of a piece; each choice that it stands for has the place in its next line."""
+        if self._rows is None:
+            return
+        choices = observed.piece.sequence.choices
+        places = self._rows.keep(request_id, choices)
+        for choice in choices:
+            self._places.setdefault((request_id, choice), []).extend(places)
+
+    def ended(self, generation: Generation, reason: str) -> None:
+        """A request has ended."""
+        self._guarded(lambda: self._end(generation, reason))
+
+    def _end(self, generation: Generation, reason: str) -> None:
+        request_id = generation.request_id
+        log = self._logs.pop(request_id, None)
+        if log is None:
+            return
+        self._hashes.pop(request_id, None)
+        for place in [each for each in self._places if each[0] == request_id]:
+            del self._places[place]
+        generation.summary = self._sink.end(request_id, log.end(reason))
+
+    def summary(self, generation: Generation) -> dict[str, Any]:
+        """For whoever asked."""
+        return generation.summary or {"error": self._sink.error or UNSEEN}
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A fault of the recorder ends the record: to raise would end everybody's requests."""
+        try:
+            work()
+        except Exception as error:
+            self._sink.fail(error)
+            self._logs.clear()
+            self._hashes.clear()
+
+    def close(self) -> None:
+        """The engine has ended."""
+        self._sink.close()

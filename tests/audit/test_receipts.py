@@ -1,0 +1,154 @@
+"""Receipts: each follows from its request and from the one before it, and may be signed."""
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutaway import LLM, Record, SamplingParams
+from cutaway.audit.record.read_receipts import check_held, read_held, read_receipts
+from cutaway.audit.record.signatures import read_signer
+from cutaway.errors import InvalidRequestError
+from support.records import contents, write_chained
+
+PROMPT = [504, 3575, 282, 4649, 314]
+KEY = bytes(range(32))
+PARAMS = SamplingParams(temperature=0.8, seed=3, max_tokens=2)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "key"
+    path.write_bytes(KEY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory, key: Path) -> tuple[Path, list[Any]]:
+    """A record of three requests, signed; and the receipts as whoever asked got them."""
+    path = tmp_path_factory.mktemp("record") / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, key=key)) as llm:
+        outputs = [llm.generate(PROMPT, PARAMS, use_tqdm=False)[0] for _ in range(3)]
+    return path, [output.record for output in outputs]
+
+
+def test_receipts_are_given_and_kept(made: tuple[Path, list[Any]], key: Path) -> None:
+    path, given = made
+    found = read_receipts(path, read_signer(key))
+    assert (found.difference, found.notes) == (None, [])
+    assert [each.number for each in found.receipts] == [1, 2, 3]
+    assert [(each.tokens, each.reason, each.signature) for each in found.receipts] == [(2, "end", "good")] * 3
+    assert [each.hash for each in found.receipts] == [each["receipt"]["hash"] for each in given]
+    for each in given:
+        assert check_held(path, each) is None
+        assert check_held(path, each["receipt"]) is None
+
+
+def test_the_root_is_the_hash_of_the_requests_last_line(made: tuple[Path, list[Any]]) -> None:
+    """By hand, as docs/record.md says."""
+    path, given = made
+    lines = path.read_bytes().splitlines()
+    header = json.loads(lines[0])["hash"]
+    last = header
+    for raw in lines:
+        line = json.loads(raw)
+        if line.get("request") == "1" and line["kind"] != "receipt":
+            body = raw[: raw.rindex(b',"hash":"')]
+            last = hashlib.sha256(last.encode() + body).hexdigest()
+    receipt = given[1]["receipt"]
+    assert receipt["root"] == last
+    assert receipt["previous"] == given[0]["receipt"]["hash"]
+    said = f"cutaway receipt 1\n2\n{receipt['previous']}\n{header}\n{last}\n"
+    assert receipt["signature"] == hmac.new(KEY, said.encode(), hashlib.sha256).hexdigest()
+
+
+def test_another_key_did_not_sign(made: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(KEY[::-1])
+    found = read_receipts(made[0], read_signer(other))
+    assert found.difference == "receipt 1: its signature is not by this key"
+    assert {each.signature for each in read_receipts(made[0]).receipts} == {"not checked"}
+
+
+def test_whoever_lacks_the_key_can_change_nothing(made: tuple[Path, list[Any]], tmp_path: Path, key: Path) -> None:
+    """A token that is another, the chain made anew: by itself it is whole, and the signature shows it."""
+    path, given = made
+    lines = contents(path)
+    line = next(each for each in lines if each["kind"] == "token")
+    line["id"] += 1
+    forged = write_chained(tmp_path / "forged.jsonl", lines)
+    assert read_receipts(forged).difference is None
+    assert read_receipts(forged, read_signer(key)).difference == "receipt 1: its signature is not by this key"
+    assert check_held(forged, given[0]) == "receipt 1: its hash is not the record's"
+
+
+def test_a_request_can_not_be_taken_out(made: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path, given = made
+    raw = path.read_bytes().splitlines(keepends=True)
+    gone = tmp_path / "gone.jsonl"
+    gone.write_bytes(b"".join(each for each in raw if json.loads(each).get("request") != "1"))
+    assert "a receipt: its" in str(read_receipts(gone).difference)
+    rest = write_chained(gone, [each for each in contents(path) if each.get("request") != "1"])
+    assert read_receipts(rest).difference is None  # without a signature; but whoever holds a receipt behind it sees it
+    assert check_held(rest, given[2]) == "the record has no receipt 3"
+
+
+def test_unsigned_is_not_good(made: tuple[Path, list[Any]], tmp_path: Path, key: Path) -> None:
+    lines = [{k: v for k, v in each.items() if k != "signature"} for each in contents(made[0])]
+    path = write_chained(tmp_path / "unsigned.jsonl", lines)
+    assert {each.signature for each in read_receipts(path).receipts} == {"unsigned"}
+    assert read_receipts(path, read_signer(key)).difference is not None
+
+
+@pytest.mark.parametrize("held", ["{}", "[]", "nowhere", '{"number":"1"}', "{"])
+def test_what_is_no_receipt(made: tuple[Path, list[Any]], held: str) -> None:
+    with pytest.raises(InvalidRequestError, match="receipt"):
+        check_held(made[0], read_held(held))
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"short", "has 5 bytes"),
+        (b"x" * 70_000, "65537 bytes"),
+        (b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n", "PEM|be read"),
+    ],
+)
+def test_keys_that_are_none(tmp_path: Path, content: bytes, part: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match=part):
+        read_signer(path)
+    with pytest.raises(InvalidRequestError, match="can't be read"):
+        read_signer(tmp_path / "nowhere")
+
+
+def test_ed25519(smollm2_path: Path, tmp_path: Path) -> None:
+    """Who checks needs the public key alone; the implementation's own verification is the second source."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    from cryptography.hazmat.primitives import serialization as form
+
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(KEY)
+    pem = form.Encoding.PEM
+    own, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    own.write_bytes(private.private_bytes(pem, form.PrivateFormat.PKCS8, form.NoEncryption()))
+    public.write_bytes(private.public_key().public_bytes(pem, form.PublicFormat.SubjectPublicKeyInfo))
+    path = tmp_path / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, key=own)) as llm:
+        record: Any = llm.generate(PROMPT, PARAMS, use_tqdm=False)[0].record
+    receipt = record["receipt"]
+    said = f"cutaway receipt 1\n1\n{receipt['previous']}\n{receipt['header']}\n{receipt['root']}\n"
+    private.public_key().verify(bytes.fromhex(receipt["signature"]), said.encode())
+    assert read_receipts(path, read_signer(public)).receipts[0].signature == "good"
+    assert contents(path)[0]["signatures"] == {
+        "kind": "ed25519",
+        "public": private.public_key().public_bytes_raw().hex(),
+    }
+    with pytest.raises(InvalidRequestError, match="a public key can't sign"):
+        read_signer(public).sign(b"")
+    stranger = ed25519.Ed25519PrivateKey.from_private_bytes(KEY[::-1]).public_key()
+    public.write_bytes(stranger.public_bytes(pem, form.PublicFormat.SubjectPublicKeyInfo))
+    assert read_receipts(path, read_signer(public)).receipts[0].signature == "bad"

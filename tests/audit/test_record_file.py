@@ -1,0 +1,243 @@
+"""The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, Record, SamplingParams
+from cutaway.audit.record import record_file
+from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.record_file import RecordFile
+from cutaway.audit.record.verify import verify
+from cutaway.errors import CapacityError, InvalidRequestError
+from support.machines import subprocess_environment
+from support.patience import SECONDS
+from support.records import contents
+
+PROMPT = [504, 3575, 282, 4649, 314]
+
+
+def header(file: RecordFile) -> dict[str, Any]:
+    return {"kind": "header", "format": 1, "receipts": file.link.number}
+
+
+def write_request(file: RecordFile, first: str, name: str, tokens: int) -> None:
+    """A request without meaning, from its beginning to its receipt."""
+    last = file.add({"kind": "begin", "request": name}, first, "begin")
+    for number in range(tokens):
+        last = file.add({"kind": "token", "request": name, "choice": 0, "token": number, "id": 7}, last, "token")
+    root = file.add({"kind": "end", "request": name}, last, "end")
+    link = file.link
+    receipt = {"kind": "receipt", "number": link.number + 1, "request": name, "root": root, "header": first}
+    file.add_receipt({**receipt, "previous": link.hash}, "receipt")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A record of one session with two requests."""
+    path = tmp_path / "answers.jsonl"
+    file = RecordFile(path)
+    first = file.begin(header(file))
+    write_request(file, first, "0", 2)
+    write_request(file, first, "1", 1)
+    file.close()
+    return path
+
+
+def test_a_line_is_bound_to_the_one_before() -> None:
+    line, found = write_line({"kind": "x", "text": 'a","hash":"b', "number": 0.1}, "00")
+    body = line[: line.rindex(b',"hash":"')]
+    assert found == follow("00", body) != follow("01", body)
+    assert line == body + b',"hash":"' + found.encode() + b'"}\n'
+    back = read_line(line[:-1], 3, "file")
+    assert (back.content, back.body, back.hash, back.number) == (
+        {"kind": "x", "text": 'a","hash":"b', "number": 0.1},
+        body,
+        found,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{}",
+        b'{"kind":"x"}',
+        b'{"kind":"x","hash":"00"}',
+        b'{"kind":"x","kind":"y","hash":"' + b"0" * 64 + b'"}',
+        b'{"kind":"x","a":NaN,"hash":"' + b"0" * 64 + b'"}',
+        b'{"kind":"x","a":' + b"[" * 100_000 + b',"hash":"' + b"0" * 64 + b'"}',
+        b'{"a":1,"hash":"' + b"0" * 64 + b'"}',
+        b'[1,"hash":"' + b"0" * 64 + b'"}',
+        b'{"kind":"x","hash":"' + b"0" * 64 + b'"}x',
+        b'{"kind":"x","hash":"' + b"A" * 64 + b'"}',
+    ],
+)
+def test_what_is_no_line(raw: bytes) -> None:
+    with pytest.raises(BrokenLineError, match="line 5"):
+        read_line(raw, 5, "file")
+
+
+def test_numbers_are_exact() -> None:
+    values = [0.1, -0.0, 5e-324, float(np.float32(1) / 3), float(np.float32(-17.25)), 1e300]
+    for value in values:
+        back = json.loads(json.dumps(exact(value)))
+        assert str(back) == str(value)
+    assert [exact(each) for each in (-np.inf, np.inf, np.nan, None)] == ["-inf", "inf", "nan", None]
+
+
+def test_a_record_goes_on(path: Path) -> None:
+    """Another session, whose header follows the last receipt."""
+    file = RecordFile(path)
+    assert file.link.number == 2
+    write_request(file, file.begin(header(file)), "0", 1)
+    file.close()
+    content = read_record(path)
+    assert (content.changed, content.torn) == (None, [])
+    assert [len(session.requests) for session in content.sessions] == [2, 1]
+    assert [each.content["number"] for each in content.receipts] == [1, 2, 3]
+
+
+def test_every_torn_end_is_read_and_gone_on_from(path: Path) -> None:
+    """What a kill or a full disk may leave: the file up to any byte of its last line."""
+    whole = path.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(whole)):
+        path.write_bytes(whole[:end])
+        content = read_record(path)
+        assert content.changed is None
+        assert content.torn == ([len(whole.splitlines())] if end > last else [])
+        assert len(content.sessions[0].requests) == 2
+        if end % 50 == 0:
+            file = RecordFile(path)
+            write_request(file, file.begin(header(file)), "0", 1)
+            file.close()
+            content = read_record(path)
+            assert content.changed is None
+            assert content.torn == ([len(whole.splitlines())] if end > last else [])
+            assert len(content.sessions) == 2
+
+
+def test_one_writer_at_a_time(path: Path) -> None:
+    file = RecordFile(path)
+    with pytest.raises(InvalidRequestError, match="another engine"):
+        RecordFile(path)
+    file.close()
+    RecordFile(path).close()
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b"hello", b'{"kind":"header"}\n', b"\n" * 200_000])
+def test_another_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match="is no record"):
+        RecordFile(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["nowhere/answers.jsonl", ".", "a\0b"])
+def test_a_file_that_can_not_be_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="can't be written"):
+        Record(tmp_path / name)
+
+
+def test_a_full_disk_is_told_at_the_start(smollm2_path: Path) -> None:
+    with pytest.raises(CapacityError, match="No space left on device"):
+        LLM(smollm2_path, threads=1, max_model_len=64, record=Record("/dev/full"))
+
+
+def test_a_disk_that_is_full_later_harms_no_request(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write that brings a part of a line, and those after it nothing: the record keeps whole lines and says so."""
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=6)
+    path = tmp_path / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=64) as llm:
+        expected = llm.generate([PROMPT, PROMPT], params, use_tqdm=False)
+    written = 0
+    write = os.write
+
+    def full(descriptor: int, line: bytes) -> int:
+        nonlocal written
+        written += 1
+        return write(descriptor, line if written < 8 else line[:20])
+
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path)) as llm:
+        monkeypatch.setattr(record_file.os, "write", full)
+        found = llm.generate([PROMPT, PROMPT], params, use_tqdm=False)
+        monkeypatch.undo()
+        assert [each.outputs for each in found] == [each.outputs for each in expected]
+        for each in found:
+            assert each.record is not None
+            assert "there was room for a part of the line" in each.record["error"]
+    assert len(caplog.records) == 1
+    assert "ended before request" in caplog.text
+    lines = contents(path)
+    assert len(lines) == 8  # and the header
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert verdict.same_bits
+    assert verdict.tokens == 5
+    assert len(verdict.notes) == 2  # both requests lack their ends
+
+
+RUN = [sys.executable, "-m", "cutaway", "run"]
+ASKED = ["Count to ten.", "--seed", "3", "--temperature", "0.8"]
+
+
+def test_a_limit_of_the_system_harms_no_answer(smollm2_path: Path, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE, which also a disk quota looks like: the answer is whole, the command says what it lacks."""
+    path = tmp_path / "answers.jsonl"
+    command = [*RUN, str(smollm2_path), *ASKED, "--max-tokens", "12"]
+    plain = subprocess.run(command, env=subprocess_environment(), capture_output=True, timeout=SECONDS, check=True)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+
+    found = subprocess.run(
+        [*command, "--record", str(path)],
+        env=subprocess_environment(),
+        capture_output=True,
+        timeout=SECONDS,
+        preexec_fn=limit,
+    )
+    assert found.stdout == plain.stdout
+    assert found.returncode == CapacityError.exit_code
+    assert b"ended before request 0, token" in found.stderr
+    content = read_record(path)
+    assert (content.changed, content.torn) == (None, [])
+    assert 0 < len(content.sessions[0].requests[0].tokens) < 12
+
+
+def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    command = [*RUN, str(smollm2_path), *ASKED, "--ignore-eos"]
+    child = subprocess.Popen(
+        [*command, "--max-tokens", "900", "--record", str(path)],
+        env=subprocess_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    end = time.monotonic() + SECONDS
+    while not path.exists() or path.read_bytes().count(b'"kind":"token"') < 8:
+        assert time.monotonic() < end
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=SECONDS)
+    content = read_record(path)
+    assert content.changed is None
+    (request,) = content.sessions[0].requests
+    assert len(request.tokens) >= 8
+    assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
+    assert request.end is None

@@ -1,0 +1,98 @@
+"""Records made under random schedules are replayed, by every set of instructions that this processor has."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutaway import LLM, Record
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.verify import verify
+from cutaway.ops.simd.lowering import LOWERING
+from support.long import LONG
+from support.machines import lesser_environments, subprocess_environment
+from support.patience import SECONDS
+from support.records import run_schedule
+
+SCHEDULES = 500 if LONG else 5  # of each setting
+CONTEXT = 96
+LESSER = list(lesser_environments())
+SETTINGS: dict[str, dict[str, Any]] = {
+    "small steps": {"max_num_batched_tokens": 9, "max_num_seqs": 5},
+    "preemption": {"kv_tokens": 96, "max_num_seqs": 6},
+    "whole prompts": {"enable_chunked_prefill": False, "threads": 2},
+    "static": {"batching": "static", "max_num_seqs": 3, "kv_tokens": 384},
+}
+
+
+@pytest.fixture(scope="module")
+def record(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One file, to which an engine with each of the settings has added its session."""
+    path = tmp_path_factory.mktemp("record") / "answers.jsonl"
+    for place, (name, options) in enumerate(SETTINGS.items()):
+        with LLM(smollm2_path, max_model_len=CONTEXT, record=Record(path), **{"threads": 1, **options}) as llm:
+            for number in range(SCHEDULES):
+                run_schedule(llm, 1000 * place + number, 16 if name == "preemption" else 4)
+            if name == "preemption":
+                assert "preempted" in {each.action for each in llm.decisions()}
+    return path
+
+
+def test_schedules_are_what_they_are_meant_to_be(record: Path) -> None:
+    """Prompts in several steps, from the cache, beside others; requests that were left; answers of all kinds."""
+    content = read_record(record)
+    assert content.changed is None
+    assert content.torn == []
+    assert len(content.sessions) == len(SETTINGS)
+    requests = [each for session in content.sessions for each in session.requests]
+    assert len(requests) >= 3 * SCHEDULES * len(SETTINGS)
+    assert len(content.receipts) == len(requests)
+    assert all(each.receipt is not None for each in requests)
+    reasons = Counter(each.end.content["reason"] for each in requests if each.end is not None)
+    assert reasons["end"] > reasons["abort"] > 0
+    steps = [line.content["steps"] for each in requests for line in each.tokens]
+    assert max(map(len, steps)) > 2  # a prompt in chunks
+    assert max(sequences for own in steps for _, _, _, sequences, _ in own) > 2
+    assert any(each.end.content["cached"] for each in requests if each.end is not None)
+    assert any(each.end.content["embedding"] for each in requests if each.end is not None)
+    recorded = [each.begin.content["params"] for each in requests]
+    for name in ("n", "logprobs", "prompt_logprobs", "logit_bias", "allowed_token_ids", "structured_outputs", "stop"):
+        assert len({json.dumps(each[name]) for each in recorded}) > 1, name
+
+
+@pytest.mark.parametrize("lowering", LESSER if LESSER and not LONG else [LOWERING, *LESSER])
+def test_records_replay_with_every_lowering(record: Path, smollm2_path: Path, lowering: str) -> None:
+    requests = [each for session in read_record(record).sessions for each in session.requests]
+    tokens = sum(len(each.tokens) for each in requests)
+    environment = subprocess_environment() if lowering == LOWERING else lesser_environments()[lowering]
+    command = [sys.executable, "-m", "cutaway", "verify", str(record), str(smollm2_path)]
+    found = subprocess.run(
+        [*command, "--threads", "1", "--json"],
+        env={**environment, "CUTAWAY_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100 * SECONDS if LONG else SECONDS,
+    )
+    assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-2000:]
+    verdict = json.loads(found.stdout)
+    assert verdict == {
+        "same_bits": True,
+        "difference": None,
+        "requests": len(requests),
+        "tokens": tokens,
+        "notes": [],
+        "lowering": lowering,
+    }
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8"])
+def test_the_type_of_keys_and_values_is_the_records(smollm2_path: Path, tmp_path: Path, kv_dtype: str) -> None:
+    path = tmp_path / "answers.jsonl"
+    with LLM(smollm2_path, threads=1, max_model_len=CONTEXT, kv_dtype=kv_dtype, record=Record(path)) as llm:
+        run_schedule(llm, 7)
+    assert read_record(path).sessions[0].header.content["kv_dtype"] == kv_dtype
+    assert verify(path, str(smollm2_path), threads=2).same_bits

@@ -1,0 +1,315 @@
+"""What is changed in a record is found: by the chain, and by the replay where somebody has made the chain anew."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutaway import LLM, Record, SamplingParams
+from cutaway.audit.record.digests import model_digests
+from cutaway.audit.record.levels import OPERATIONS, TENSORS
+from cutaway.audit.record.lines import BrokenLineError
+from cutaway.audit.record.operations import Operations
+from cutaway.audit.record.read_receipts import read_receipts
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorder import Recorder
+from cutaway.audit.record.replay import CollectedLines, Difference, replay
+from cutaway.audit.record.tensor_files import folder_of
+from cutaway.audit.record.verify import verify
+from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.formats.gguf import open_gguf
+from cutaway.formats.safetensors import open_safetensors
+from support.long import LONG
+from support.records import Content, contents, write_chained
+
+PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
+ASKED = SamplingParams(temperature=0.8, seed=5, n=2, max_tokens=3, logprobs=2, prompt_logprobs=1, min_p=0.01)
+FORMED = SamplingParams(temperature=0.8, seed=6, max_tokens=8, structured_outputs={"choice": ["Paris", "London"]})
+
+
+RUN_ALONE = ("request", "time", "steps", "cached", "reason")
+"""What docs/record.md says a replay can't find again."""
+
+
+@pytest.fixture(scope="module")
+def record(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two requests, at level operations; one has all kinds of lines."""
+    path = tmp_path_factory.mktemp("record") / "answers.jsonl"
+    with LLM(smollm2_path, threads=2, max_model_len=64, record=Record(path, OPERATIONS)) as llm:
+        llm.generate([PROMPT, PROMPT], [ASKED, FORMED], use_tqdm=False)
+    return path
+
+
+def is_caught(path: Path) -> bool:
+    """Whether reading alone finds that something is wrong, or that a line is none."""
+    try:
+        content = read_record(path)
+    except InvalidRequestError:
+        return True
+    return content.changed is not None or content.torn != []
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where in a line its numbers, texts and truths are."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from leaves(each, (*path, name))
+    elif isinstance(value, list) and value:
+        for place, each in enumerate(value):
+            yield from leaves(each, (*path, place))
+    else:
+        yield path
+
+
+def other(value: Any) -> Any:
+    """Something else of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value + 0.5
+    if isinstance(value, str):
+        return ("1" if value[:1] == "0" else "0") + value[1:]
+    return 1 if value is None else None
+
+
+def changed(line: Content, path: tuple[Any, ...], change: Callable[[Any], Any] = other) -> Content:
+    """The line with another value there."""
+    copy: Content = json.loads(json.dumps(line))
+    place: Any = copy
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = change(place[path[-1]])
+    return copy
+
+
+def test_the_record_itself_is_right(record: Path) -> None:
+    content = read_record(record)
+    assert content.changed is None
+    assert content.torn == []
+    assert {line["kind"] for line in contents(record)} == {"header", "begin", "scores", "token", "end", "receipt"}
+
+
+def test_each_field_of_each_line_is_bound(record: Path, tmp_path: Path) -> None:
+    """Changed, taken away, or the whole line taken away."""
+    lines = record.read_bytes().splitlines(keepends=True)
+    path, tried = tmp_path / "changed.jsonl", 0
+    for number, raw in enumerate(lines):
+        line = json.loads(raw)
+        variants = [changed(line, place) for place in leaves(line)]
+        variants += [{name: value for name, value in line.items() if name != gone} for gone in line]
+        for variant in variants:
+            text = json.dumps(variant, separators=(",", ":")).encode() + b"\n"
+            path.write_bytes(b"".join([*lines[:number], text, *lines[number + 1 :]]))
+            assert is_caught(path), (number, variant)
+            tried += 1
+        path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+        if number < len(lines) - 1:  # that the last line was never there can't be seen
+            assert is_caught(path), number
+    assert tried > 300
+
+
+def test_each_digit_is_bound(record: Path, tmp_path: Path) -> None:
+    raw, path = record.read_bytes(), tmp_path / "changed.jsonl"
+    digits = [place for place, each in enumerate(raw) if 0x30 <= each <= 0x39]
+    tried = digits[:: max(1, len(digits) // 400)]
+    assert len(tried) >= 400
+    for place in tried:
+        digit = raw[place] - 0x30
+        path.write_bytes(raw[:place] + bytes([0x30 + (digit + 1) % 10]) + raw[place + 1 :])
+        assert is_caught(path), raw[place - 40 : place + 40]
+
+
+def test_lines_may_not_change_places(record: Path, tmp_path: Path) -> None:
+    lines = record.read_bytes().splitlines(keepends=True)
+    for one, following in itertools.pairwise(lines):
+        if json.loads(one).get("request") == json.loads(following).get("request"):
+            place = lines.index(one)
+            path = tmp_path / "changed.jsonl"
+            path.write_bytes(b"".join([*lines[:place], following, one, *lines[place + 2 :]]))
+            assert is_caught(path)
+
+
+@pytest.fixture(scope="module")
+def replayer(smollm2_path: Path) -> Iterator[Callable[[Path], list[Difference | None]]]:
+    """Replays each request of a record by one engine."""
+    collected = CollectedLines()
+    recorder = Recorder(collected, OPERATIONS)
+    with LLM(smollm2_path, threads=2, max_model_len=64, enable_prefix_caching=False, record=recorder) as llm:
+        operations = Operations(llm.runner.config)
+        assert operations.order
+
+        def run(path: Path) -> list[Difference | None]:
+            content = read_record(path)
+            assert content.changed is None
+            requests = content.sessions[0].requests
+            return [replay(llm, collected, each, lambda recorded, found: None) for each in requests]
+
+        yield run
+
+
+def test_the_replay_finds_what_was_recorded(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]]
+) -> None:
+    assert replayer(record) == [None, None]
+    assert replayer(write_chained(tmp_path / "same.jsonl", contents(record))) == [None, None]
+
+
+def test_a_chain_made_anew_does_not_help(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]]
+) -> None:
+    """Every value that a replay can find again, in one line of each kind."""
+    lines = contents(record)
+    kinds = {"scores": 0, "token": -1, "end": 0}
+    tried = 0
+    for kind, which in kinds.items():
+        number = [place for place, line in enumerate(lines) if line["kind"] == kind and line["request"] == "0"][which]
+        for place in list(leaves(lines[number]))[:: 3 if kind == "scores" and not LONG else 1]:
+            if place[0] in (*RUN_ALONE, "kind"):
+                continue
+            variant = changed(lines[number], place)
+            path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], variant, *lines[number + 1 :]])
+            try:
+                found = replayer(path)
+            except BrokenLineError:  # a token that is not the next one
+                assert place[0] in ("choice", "token")
+            else:
+                assert found[0] is not None, (kind, place)
+            tried += 1
+    assert tried > 15
+
+
+ASKED_OTHERWISE: dict[tuple[Any, ...], Any] = {
+    ("prompt_ids", 2): 283,
+    ("params", "seed"): 6,
+    ("params", "temperature"): 1.7,
+    ("params", "n"): 1,
+    ("params", "max_tokens"): 2,
+    ("params", "logprobs"): 1,
+    ("params", "prompt_logprobs"): None,
+    ("params", "logit_bias"): {"28": 50},
+    ("params", "allowed_token_ids"): [28],
+    ("params", "min_p"): 0.9,
+    ("max_new_tokens",): 4,
+    ("stop_ids", 0): 1,
+    ("pooling",): "last",
+}
+"""What would have given another answer to the first request."""
+
+
+@pytest.mark.parametrize("place", ASKED_OTHERWISE, ids=str)
+def test_another_question_has_another_answer(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]], place: tuple[Any, ...]
+) -> None:
+    lines = contents(record)
+    number = next(n for n, line in enumerate(lines) if line["kind"] == "begin" and line["request"] == "0")
+    variant = changed(lines[number], place, lambda _: ASKED_OTHERWISE[place])
+    path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], variant, *lines[number + 1 :]])
+    assert replayer(path)[0] is not None
+
+
+STRANGE = (None, [], {}, "x", -1, 2**70, 1.5, True, [[]], {"x": [1]})
+
+
+def test_strange_values_are_refused_or_differ(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]]
+) -> None:
+    """Of another kind than is expected, in a chain made anew: an error that says so, and never another one."""
+    lines, tried = contents(record), 0
+    for kind in ("begin", "scores", "token", "end", "receipt"):
+        number = next(n for n, line in enumerate(lines) if line["kind"] == kind and line["request"] == "0")
+        fields = [(name,) for name in lines[number]] + [("params", name) for name in lines[number].get("params", ())]
+        for place in fields if LONG else fields[::3]:
+            value = STRANGE[tried % len(STRANGE)]
+            tried += 1
+            variant = changed(lines[number], place, lambda _, value=value: value)
+            try:
+                path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], variant, *lines[number + 1 :]])
+            except KeyError:  # nothing follows it any more
+                continue
+            with suppress(CutawayError):
+                replayer(path)
+            with suppress(CutawayError):
+                read_receipts(path)
+    assert tried > (60 if LONG else 20)
+
+
+@pytest.mark.parametrize("name", ["tensors", "metadata", "tokenizer", "template"])
+def test_another_model_is_named(record: Path, smollm2_path: Path, tmp_path: Path, name: str) -> None:
+    header, *lines = contents(record)
+    path = write_chained(tmp_path / "changed.jsonl", [changed(header, (name,)), *lines])
+    found = verify(path, str(smollm2_path), threads=1)
+    assert not found.same_bits
+    assert f"a header: {name} is" in str(found.difference)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [("numerics", 99, "numerics is 99"), ("format", 2, "format is 2"), ("level", "words", "'words'")],
+)
+def test_what_can_not_be_replayed_is_refused(record: Path, tmp_path: Path, name: str, value: object, part: str) -> None:
+    header, *lines = contents(record)
+    path = write_chained(tmp_path / "changed.jsonl", [{**header, name: value}, *lines])
+    with pytest.raises(InvalidRequestError, match=part):
+        verify(path)
+
+
+@pytest.fixture(scope="module")
+def valued(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A request at level tensors, its prompt cut in two."""
+    path = tmp_path_factory.mktemp("record") / "answers.jsonl"
+    options: dict[str, Any] = {"max_num_batched_tokens": 3, "max_num_seqs": 1}
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS), **options) as llm:
+        llm.generate(PROMPT, SamplingParams(temperature=0.8, seed=5, max_tokens=2), use_tqdm=False)
+    return path
+
+
+def test_values_are_named(valued: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """One bit of one number in a file beside the record, whose digest somebody has put right."""
+    copy = tmp_path / valued.name
+    folder = folder_of(copy)
+    folder.mkdir()
+    for each in folder_of(valued).iterdir():
+        (folder / each.name).write_bytes(each.read_bytes())
+    lines = contents(valued)
+    assert verify(write_chained(copy, lines), str(smollm2_path), threads=1).same_bits
+    number = next(n for n, line in enumerate(lines) if line["kind"] == "token")
+    (first, second) = lines[number]["tensors"]
+    assert (first[2], first[3], second[2], second[3]) == (0, 3, 3, 2)  # positions and rows of the two parts
+    file = folder / second[0]
+    tensor = open_safetensors(file)["layers.17.attention"]
+    raw = bytearray(file.read_bytes())
+    place = tensor.offset + 4 * (576 + 12)  # of the second row, which is position 4
+    raw[place] ^= 1
+    file.write_bytes(raw)
+    found = verify(copy, str(smollm2_path), threads=1)
+    assert "was changed: its SHA-256" in str(found.difference)
+    second[1] = hashlib.sha256(raw).hexdigest()
+    found = verify(write_chained(copy, lines), str(smollm2_path), threads=1)
+    assert "layers.17.attention, position 4, number 12: " in str(found.difference)
+    assert "in the record" in str(found.difference)
+    assert "; 1 of 1152 differ" in str(found.difference)
+
+
+def test_the_first_operation_that_differs_is_named(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """Another model with the same names: one weight of layer 11 differs, and the record claims to be of it."""
+    model = tmp_path / "model.gguf"
+    raw = bytearray(smollm2_path.read_bytes())
+    with open_gguf(smollm2_path) as gguf:
+        raw[gguf.tensors["blk.11.ffn_down.weight"].offset + 7] ^= 0x10
+    model.write_bytes(raw)
+    digests = model_digests(model)
+    header, *lines = contents(record)
+    assert verify(record, str(model), threads=1).difference == (
+        f"line 1, a header: tensors is {header['tensors']!r}; of {model} it is {digests.tensors!r}: it is another model"
+    )
+    path = write_chained(tmp_path / "claims.jsonl", [{**header, "tensors": digests.tensors}, *lines])
+    found = verify(path, str(model), threads=1)
+    assert str(found.difference).startswith("request 0, ")
+    assert str(found.difference).endswith("layers.11.down is the first operation whose output differs")
