@@ -21,6 +21,7 @@ from cutaway.engine.received import Received
 from cutaway.engine.requests import Requests
 from cutaway.engine.run_all import run_all, sink_of
 from cutaway.errors import CapacityError, CutawayError, QueueFullError
+from cutaway.scheduler.request import Request
 from cutaway.scheduler.static import StaticPolicy
 from support.patience import SECONDS, finishes
 
@@ -220,6 +221,32 @@ def test_a_deadline_ends_those_that_are_held_back() -> None:
     assert [each.generation.ended for each in others] == [False] * 5
     rig.run()
     assert sum(action == "admitted" for _, action in actions(rig.core)) == 5
+
+
+def test_who_is_refused_for_now_stays_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that is not free now, besides a place: it is asked for again, and an abort still ends it."""
+    rig = Rig(PrefixRunner(), max_sequences=2)
+    crowd = Crowd(rig)
+    requests = crowd.requests(4, max_tokens=3)
+    submit, tries = rig.core.scheduler.submit, list[str]()
+
+    def submit_later(request: Request) -> None:
+        tries.append(request.id)
+        if request.id in ("crowd 2", "crowd 3") and rig.core.scheduler.has_work:
+            raise QueueFullError("not while another runs")
+        submit(request)
+
+    monkeypatch.setattr(rig.core.scheduler, "submit", submit_later)
+    crowd.hold(requests)
+    rig.core.step()
+    assert tries[:2] == ["crowd 1", "crowd 2"]
+    assert set(tries[2:]) == {"crowd 2"}
+    rig.core.abort(requests[1].generation)
+    assert requests[1].generation.ended
+    rig.run()
+    ended = [crowd.arrivals.get(timeout=SECONDS) for _ in requests]
+    reasons = {number: events[-1].delta.finish_reason for number, events in ended if isinstance(events, list)}
+    assert reasons == {0: "length", 1: "abort", 2: "length", 3: "length"}
 
 
 def test_a_refusal_of_others_counts_their_kind_alone() -> None:

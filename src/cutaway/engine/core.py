@@ -18,7 +18,7 @@ from cutaway.engine.step_batch import ScratchPage, StepBatches
 from cutaway.engine.steps import Steps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, QueueFullError
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.sampling.rows import SamplerRoom
@@ -85,16 +85,18 @@ class EngineCore:
         self._backlog.add(generations)
 
     def _refill(self) -> None:
-        """Submit those of the backlog that the queue has places for."""
+        """Submit those of the backlog that the queue has places for, up to one that needs what is not free now."""
         while (generation := self._backlog.first()) is not None:
             asked = generation.asked
             if not self.scheduler.has_place_for_bulk(asked.params.n, len(asked.prompt_ids)):
                 return
-            self._backlog.take()
             try:
                 self.submit(generation, bulk=True)
+            except QueueFullError:
+                return
             except Exception as error:
                 generation.fail(error)
+            self._backlog.take()
 
     def submit(self, generation: Generation, *, bulk: bool = False) -> None:
         """Let the request wait for its turn, with all its choices. bulk: it comes from the backlog.
@@ -105,9 +107,8 @@ class EngineCore:
         if self._broken is not None:
             raise CutawayError(LOST.format(self._broken))
         asked = generation.asked
-        now = self.clock()
-        if generation.submitted is None:
-            generation.submitted = now
+        now, before = self.clock(), generation.submitted
+        generation.submitted = now if before is None else before
         if generation.is_late(now):
             self._observe_start(generation)
             self._observe_end(generation, "deadline")
@@ -136,7 +137,7 @@ class EngineCore:
                 )
             )
         except BaseException:
-            generation.submitted = None
+            generation.submitted = before
             raise
         self._generations[generation.request_id] = generation
         self._observe_start(generation)
