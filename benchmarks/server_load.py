@@ -55,7 +55,7 @@ XLLAMACPP = """
 import sys, time
 import xllamacpp
 params = xllamacpp.CommonParams()
-params.model.path, params.hostname, params.port = sys.argv[1], "127.0.0.1", int(sys.argv[2])
+params.model.path, params.hostnames, params.port = sys.argv[1], ["127.0.0.1"], int(sys.argv[2])
 params.n_parallel, params.n_ctx = int(sys.argv[3]), int(sys.argv[4])
 server = xllamacpp.Server(params)
 while True:
@@ -211,7 +211,8 @@ def command_of(options: argparse.Namespace, port: int) -> list[str]:
     model, running, context = str(options.gguf), str(options.running), 512
     if options.server == "llama-cpp-python":
         start = [options.peer_python, "-m", "llama_cpp.server", "--model", model, "--n_ctx", str(context)]
-        return [*start, "--host", "127.0.0.1", "--port", str(port)]
+        # By default a newcomer ends the answer that is being written.
+        return [*start, "--host", "127.0.0.1", "--port", str(port), "--interrupt_requests", "false"]
     if options.server == "xllamacpp":
         return [options.peer_python, "-c", XLLAMACPP, model, str(port), running, str(context * options.running)]
     start = [sys.executable, "-m", "cutaway", "serve", model, "--port", str(port), "--max-model-len", str(context)]

@@ -45,11 +45,11 @@ def beside(llm: LLM, prompts: list[list[int]], params: SamplingParams, taps: Tap
     """Tokens a second of all but the first prompt, while the first runs besides; and its own meanwhile."""
     one = llm.stream(prompts[0], SamplingParams(temperature=0, max_tokens=800, ignore_eos=True), taps=taps)
     next(one)
-    before = llm.totals().answers
+    before = llm.totals().sampled
     begin = time.perf_counter()
     llm.generate(prompts[1:], params, use_tqdm=False)
     seconds = time.perf_counter() - begin
-    all_tokens = llm.totals().answers - before
+    all_tokens = llm.totals().sampled - before
     one.close()
     mates = len(prompts[1:]) * params.max_tokens
     return mates / seconds, (all_tokens - mates) / seconds

@@ -23,7 +23,7 @@ FADE: Final = 0.5  # the weight of earlier steps in "lately", for each step sinc
 TRIAL_STEPS: Final = 4
 UNJUDGED: Final = 64  # steps of kinds that were not seen before the trial, after which it is given up
 FIRST_HOLD: Final = 0.05  # seconds between two trials of a direction, where the last one succeeded
-LONGEST_HOLD: Final = 2.0
+LONGEST_HOLD: Final = 0.5
 
 
 @dataclass
