@@ -7,15 +7,17 @@ import pytest
 
 from cutaway import LLM
 from support.http_server import Reply, RunningServer, running, until
+from support.long import LONG
 from support.patience import SECONDS, finishes
 
 MEGABYTE = 1 << 20
+SIZE = (10 if LONG else 4) * MEGABYTE
 TEXTS = {
-    "letters": "a" * 10 * MEGABYTE,
-    "words": "The sea is blue. " * (10 * MEGABYTE // 17),
-    "spaces": " " * 10 * MEGABYTE,
-    "Chinese": "\u6d77" * (10 * MEGABYTE // 3),
-    "line ends": "\n" * 10 * MEGABYTE,
+    "letters": "a" * SIZE,
+    "words": "The sea is blue. " * (SIZE // 17),
+    "spaces": " " * SIZE,
+    "Chinese": "\u6d77" * (SIZE // 3),
+    "line ends": "\n" * SIZE,
 }
 
 
