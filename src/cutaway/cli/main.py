@@ -18,6 +18,7 @@ from cutaway.cli.console import INTERRUPTED, print_message
 from cutaway.cli.doctor import doctor
 from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
+from cutaway.cli.parity import parity
 from cutaway.cli.plan import plan
 from cutaway.cli.run import run
 from cutaway.cli.serve import serve
@@ -55,6 +56,7 @@ COMMANDS = (
     plan,
     bench,
     ladder,
+    parity,
     doctor,
 )
 for command in COMMANDS:
