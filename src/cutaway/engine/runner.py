@@ -90,7 +90,8 @@ class ModelRunner:
         self.num_steps += 1
         check_batch(batch, self.limits, self.config.vocab_size, self.kv.num_pages, self.kv.page_length)
 
-    def _logits(self, batch: Batch) -> Floats:
+    def logits_of(self, batch: Batch) -> Floats:
+        """The logits [O, V] of the batch that was computed last; a view that the next step overwrites."""
         return self.workspace.logits[: len(batch.output_rows), : self.config.vocab_size]
 
     def step(self, batch: Batch) -> Floats:
@@ -98,7 +99,7 @@ class ModelRunner:
         self._check(batch)
         arguments = self.loaded.record, batch, self.kv.record, self.workspace
         self._sized_team.run(len(batch.tokens), forward_compiled, *arguments)
-        return self._logits(batch)
+        return self.logits_of(batch)
 
     def hidden_states(self, batch: Batch) -> Floats:
         """The last hidden states [T, D], after the last norm, of all rows of the batch that was computed last; a view
@@ -136,7 +137,7 @@ class ModelRunner:
         alone = ThreadTeam(1)
         with float_environment():
             rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
-        return self._logits(batch)
+        return self.logits_of(batch)
 
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.
