@@ -15,9 +15,9 @@ from cutaway import LLM, SamplingParams
 from cutaway.audit.explain.explanation import Explanation, explain
 from cutaway.audit.explain.report import report_html, rounded, write_report
 from cutaway.audit.limits import MachineLimits
+from cutaway.audit.request_ledger import meter_of
 from cutaway.errors import CutawayError, InvalidRequestError
 from support.browser import browser as real_browser
-from support.ledgers import invented_ledger
 from support.long import LONG
 from support.patience import SECONDS
 
@@ -169,15 +169,22 @@ def test_what_tokens_say_is_no_markup(browser: Browser, tmp_path: Path, found: E
         expect(page.locator("#facts b")).to_have_text(HOSTILE)
 
 
-def test_ledgers_are_shown_where_there_are_any(
-    browser: Browser, tmp_path: Path, found: Explanation, limits: MachineLimits
+def test_the_ledger_is_shown_where_it_was_measured(
+    browser: Browser, tmp_path: Path, found: Explanation, llm: LLM, limits: MachineLimits
 ) -> None:
-    ledger = invented_ledger(limits, 1, 30, qkv=1e-3, logits=2e-3, attention=1e-3, other=5e-4)
+    plain = tmp_path / "plain.html"
+    write_report(plain, found)
+    with opened(browser, plain) as page:
+        expect(page.locator("#ledger-section")).to_be_hidden()
+    params = SamplingParams(temperature=0, max_tokens=3)
+    measured = explain(llm, [1, 300, 301, 302], params, meter=meter_of(llm, limits))
+    assert measured.ledger is not None
+    assert (measured.ledger.steps, measured.ledger.tokens) == (3, 4 + 2)
     path = tmp_path / "ledger.html"
-    write_report(path, dataclasses.replace(found, ledgers=(("One new token", ledger),), steps=(), decisions=()))
+    write_report(path, dataclasses.replace(measured, steps=(), decisions=()))
     with opened(browser, path) as page:
-        expect(page.locator("#ledgers h3")).to_contain_text(f"One new token: {1e3 * ledger.seconds:.2f} ms")
-        expect(page.locator("#ledgers tbody tr")).to_have_count(len(ledger.rows))
+        expect(page.locator("#ledgers p")).to_contain_text(f"3 steps, 6 rows: {1e3 * measured.ledger.seconds:.1f} ms")
+        expect(page.locator("#ledgers tbody tr")).to_have_count(len(measured.ledger.rows))
         expect(page.locator("#time-section")).to_be_hidden()
 
 

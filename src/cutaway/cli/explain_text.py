@@ -13,7 +13,7 @@ from rich.text import Text
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL
 from cutaway.audit.walk.tokens import SeenToken
-from cutaway.cli.tables import ledger_table, plain_table
+from cutaway.cli.tables import plain_table, shared_ledger_table
 from cutaway.cli.walk_text import percent, shown
 
 LOOKS: Final = 3
@@ -36,9 +36,9 @@ def explanation_pages(found: Explanation, token: int | None = None) -> Iterator[
     if found.steps:
         yield ""
         yield from timeline(found)
-    for title, ledger in found.ledgers:
+    if found.ledger is not None:
         yield ""
-        yield ledger_table(ledger, title)
+        yield shared_ledger_table(found.ledger, "What it took")
 
 
 def leads_from(token: ExplainedToken) -> int | None:

@@ -19,7 +19,6 @@ from cutaway.engine.steps import Steps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError
-from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.clock import Clocks
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.sampling.rows import SamplerRoom
@@ -151,7 +150,7 @@ class EngineCore:
             if step.num_tokens == 0:
                 return
             started = self.clock()
-            results, clocks, batch = self._compute(step)
+            results, clocks = self._compute(step)
             if self.runner.num_steps > self._num_steps + 1:  # a step of others, anywhere between forward and sampler
                 self.scheduler.cancel(step)
                 self._forget_kv()
@@ -159,7 +158,7 @@ class EngineCore:
             self.totals.count(step, self.scheduler)
             self._share.count(step, self.clock() - started)
             if self.watchers:
-                self._show(see_step(step, self.scheduler, started, self.clock(), clocks, batch))
+                self._show(see_step(step, self.scheduler, started, self.clock(), clocks))
         except BaseException:
             self._undo(step)
             raise
@@ -180,7 +179,7 @@ class EngineCore:
         self.scheduler.forget_kv("a step outside of the engine has written to the pool")
         self._num_steps = self.runner.num_steps
 
-    def _compute(self, step: Step) -> "tuple[list[PieceResult], Clocks | None, Batch]":
+    def _compute(self, step: Step) -> "tuple[list[PieceResult], Clocks | None]":
         """From the pages to the samples, with the clocks of a step that ran timed; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
@@ -197,7 +196,7 @@ class EngineCore:
             else:
                 logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        return find_results(step, self._generations, logits, hidden, self._team, self._sampler), clocks, batch
+        return find_results(step, self._generations, logits, hidden, self._team, self._sampler), clocks
 
     def _wants_clocks(self, step: Step) -> bool:
         """Whether somebody wants it timed, and the runner can."""

@@ -15,7 +15,7 @@ from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
-from cutaway.model.batch import check_batch
+from cutaway.model.batch import Piece, check_batch, make_batch
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.hidden import hidden_states
@@ -149,6 +149,12 @@ class ModelRunner:
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks
+
+    def prepare_timed(self) -> None:
+        """Compile the timed forward now, where it isn't in the cache, and not in the step that first uses it."""
+        compiled: Any = forward_timed
+        batch = make_batch([Piece(0, [0], [0])])
+        compiled.prepare(self.team.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
 
     def touch(self) -> None:
         """Have the system put memory behind the workspace and the KV pool now, not in the step that first uses it.

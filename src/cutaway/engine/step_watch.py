@@ -38,7 +38,6 @@ class SeenStep(NamedTuple):
     blocks_cached: int  # that nobody holds, and that are still good for others
     blocks_total: int
     clocks: "Clocks | None"  # of the members, where the step ran timed
-    batch: Batch | None  # the same; to be read before the next step
 
 
 class StepWatcher(Protocol):
@@ -62,9 +61,7 @@ class TimedSteps(Steps, Protocol):
         """The logits of the batch that was computed last."""
 
 
-def see_step(
-    step: Step, scheduler: Scheduler, started: float, now: float, clocks: "Clocks | None", batch: Batch
-) -> SeenStep:
+def see_step(step: Step, scheduler: Scheduler, started: float, now: float, clocks: "Clocks | None") -> SeenStep:
     """The step before it is completed: blocks are those that it was computed with."""
     pool = scheduler.blocks.pool
     return SeenStep(
@@ -89,5 +86,4 @@ def see_step(
         blocks_cached=pool.num_kept,
         blocks_total=pool.num_blocks,
         clocks=clocks,
-        batch=None if clocks is None else batch,
     )

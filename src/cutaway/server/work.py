@@ -6,7 +6,7 @@ In: prompts that have been admitted. Out: their deltas side by side, or their wh
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway.engine.async_engine import AsyncStream
 from cutaway.engine.outputs import Delta, EmbeddingRequestOutput, RequestOutput
@@ -15,6 +15,9 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import shutting_down
 from cutaway.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from cutaway.server.timings import Timings
 
 
 class Work:
@@ -33,6 +36,7 @@ class Work:
         """facts: what the log is to say of the request. forget: is called at the end."""
         self.name = name  # by which the client knows it
         self.streams, self.params, self.client = streams, params, client
+        self.timings: Timings | None = None  # where they were asked for
         self._forget = forget
         self._metrics, self._facts = metrics, facts
         self._begin = time.perf_counter()
@@ -98,6 +102,8 @@ class Work:
             return
         self._ended = True
         self.abort()
+        if self.timings is not None:
+            self.timings.end()
         self._forget()
         all_statistics = [stream.statistics() for stream in self.streams]
         for statistics in all_statistics:

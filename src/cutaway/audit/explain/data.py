@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
-from cutaway.audit.ledger import Ledger
 from cutaway.engine.step_watch import SeenStep
 
 
@@ -31,7 +30,7 @@ def explanation_dict(found: Explanation) -> dict[str, Any]:
         "decisions": [each._asdict() for each in found.decisions],
         "block_length": found.block_length,
         "largest_difference": found.largest_difference,
-        "ledgers": [{"title": title, **ledger_rows(ledger)} for title, ledger in found.ledgers],
+        "ledger": None if found.ledger is None else found.ledger.as_dict(),
     }
 
 
@@ -61,18 +60,8 @@ def _token(token: ExplainedToken) -> dict[str, Any]:
 def step_dict(seen: SeenStep) -> dict[str, Any]:
     """Without the clocks, which are no one's to read but the ledger's."""
     data = seen._asdict()
-    del data["clocks"], data["batch"]
+    del data["clocks"]
     return {**data, "pieces": [{**piece._asdict(), "choices": list(piece.choices)} for piece in seen.pieces]}
-
-
-def ledger_rows(ledger: Ledger) -> dict[str, Any]:
-    """Its tokens, context and operations; the limits are not repeated."""
-    return {
-        "tokens": ledger.tokens,
-        "context": ledger.context,
-        "closed_median": ledger.closed_median,
-        "operations": [asdict(row) for row in ledger.rows],
-    }
 
 
 def _plain(value: Any) -> Any:

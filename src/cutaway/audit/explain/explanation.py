@@ -15,7 +15,7 @@ from cutaway.audit.explain.attention import Looked, kept_of_head, see_attention
 from cutaway.audit.explain.lens import LensRow, lens_of
 from cutaway.audit.explain.replay import Replay
 from cutaway.audit.explain.steps import StepKeeper
-from cutaway.audit.ledger import Ledger
+from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
 from cutaway.audit.walk.choice import Choice as SeenChoice
 from cutaway.audit.walk.choice import see_choices
 from cutaway.audit.walk.tokens import SeenToken, see_tokens
@@ -70,7 +70,7 @@ class Explanation:
     decisions: tuple[Decision, ...]
     block_length: int  # positions of a page
     largest_difference: float  # of attention: derived probabilities · values beside the engine's results
-    ledgers: tuple[tuple[str, Ledger], ...]  # what a step costs, with titles; none where nothing was measured
+    ledger: SharedLedger | None  # what the answer took, operation by operation; None where it wasn't measured
 
     @property
     def sequence(self) -> tuple[SeenToken, ...]:
@@ -83,12 +83,13 @@ def explain(
     prompt: Sequence[int],
     params: SamplingParams | None = None,
     *,
-    ledgers: Sequence[tuple[str, Ledger]] = (),
+    meter: StepMeter | None = None,
 ) -> Explanation:
     """Answer, and explain the answer.
 
-    prompt: ids. ledgers: to be shown with it. Raises what ``LLM.generate`` raises; InvalidRequestError for more than
-    one choice, or an answer that is too long; ComputationError if the open run doesn't give the same tokens.
+    prompt: ids. meter: has the answer's steps run timed, for its ledger. Raises what ``LLM.generate`` raises;
+    InvalidRequestError for more than one choice, or an answer that is too long; ComputationError if the open run
+    doesn't give the same tokens.
     """
     params = params or SamplingParams()
     if params.n != 1:
@@ -99,13 +100,18 @@ def explain(
             "max_tokens",
         )
     params = dataclasses.replace(params, seed=fresh_seed() if params.seed is None else params.seed)
-    keeper = StepKeeper()
+    keeper, clocks = StepKeeper(), None if meter is None else StepClocks(meter)
     llm.engine().call(keeper.begin).result()
+    if clocks is not None:
+        llm.engine().call(clocks.begin).result()
     try:
         output = llm.generate([list(prompt)], params, use_tqdm=False)[0]
     finally:
         decisions = llm.engine().call(keeper.end).result()
-    return explain_output(llm, output, params, keeper.steps, decisions, ledgers)
+        if clocks is not None:
+            llm.engine().call(clocks.end).result()
+    ledger = None if clocks is None else clocks.ledger([output.request_id])
+    return explain_output(llm, output, params, keeper.steps, decisions, ledger)
 
 
 def explain_output(
@@ -114,7 +120,7 @@ def explain_output(
     params: SamplingParams,
     steps: Sequence[SeenStep] = (),
     decisions: Sequence[Decision] = (),
-    ledgers: Sequence[tuple[str, Ledger]] = (),
+    ledger: SharedLedger | None = None,
 ) -> Explanation:
     """Explain an answer that is there. params: those in effect, with ``output.seed``. Raises as ``explain``."""
     runner, tokenizer = llm.runner, llm.tokenizer
@@ -175,7 +181,7 @@ def explain_output(
         decisions=tuple(decisions),
         block_length=runner.kv.page_length,
         largest_difference=difference,
-        ledgers=tuple(ledgers),
+        ledger=ledger,
     )
 
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.explain.data import ledger_rows
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL, Candidate
 from cutaway.engine.step_watch import SeenStep
@@ -97,7 +96,7 @@ def report_data(found: Explanation) -> dict[str, Any]:
         "decisions": [
             {**each._asdict(), "own": each.name.partition("[")[0] == found.request_id} for each in found.decisions
         ],
-        "ledgers": [{"title": title, **ledger_rows(ledger)} for title, ledger in found.ledgers],
+        "ledger": None if found.ledger is None else found.ledger.as_dict(),
     }
 
 

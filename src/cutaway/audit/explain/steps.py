@@ -22,7 +22,7 @@ class StepKeeper:
 
     def saw(self, seen: SeenStep) -> None:
         """See ``StepWatcher``."""
-        self.steps.append(seen)
+        self.steps.append(seen._replace(clocks=None))
 
     def begin(self, core: EngineCore) -> None:
         """Watch from now on."""

@@ -45,8 +45,8 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
     with form.errors():
-        name = f"cmpl-{request.state.request_id}"
-        work = await service.begin(name, ids, params, request.scope["state"], taps=taps)
+        name, timed = f"cmpl-{request.state.request_id}", bool(body.return_timings)
+        work = await service.begin(name, ids, params, request.scope["state"], taps=taps, timed=timed)
     return CompletionReply(model, work, body, ignored, prompts)
 
 

@@ -316,16 +316,24 @@
     byId("decisions").replaceChildren(make("thead", {}, row(["step", ["who", "left"], ["was", "left"], ["why", "left"]], "th")), make("tbody", {}, ...body));
   })();
 
-  // ---- ledgers ------------------------------------------------------------------------------------------------------
-  byId("ledger-section").hidden = data.ledgers.length === 0;
-  for (const ledger of data.ledgers) {
-    const total = ledger.operations.reduce((sum, each) => sum + each.seconds, 0);
-    const body = ledger.operations.map((each) => row([
-      [each.name, "left"], whole.format(each.calls), [each.shape, "left"], (1000 * each.seconds).toFixed(3), percent(each.seconds / total),
-      [each.bound, "left"], each.bound && each.seconds > 0 ? `${(100 * each.bound_seconds / each.seconds).toFixed(0)} %` : "",
-    ]));
-    byId("ledgers").append(make("h3", { textContent: `${ledger.title}: ${(1000 * total).toFixed(2)} ms` }), make("div", { className: "scroll tall" }, make("table", {},
-      make("thead", {}, row([["operation", "left"], "calls", ["shape", "left"], "ms", "of the step", ["limit", "left"], "of it reached"], "th")), make("tbody", {}, ...body))));
+  // ---- the ledger ------------------------------------------------------------------------------------------------------
+  byId("ledger-section").hidden = data.ledger === null;
+  if (data.ledger !== null) {
+    const { operations, seconds, steps, tokens: count } = data.ledger;
+    const longest = Math.max(...operations.map((each) => each.seconds));
+    const body = operations.map((each) => {
+      const bar = make("i", { className: "time" });
+      bar.style.width = `${(100 * each.seconds / longest).toFixed(1)}%`;
+      const limits = Object.entries(each.bounds).sort((a, b) => b[1] - a[1]).map(([name]) => name).join(", ");
+      return row([
+        [each.name, "left"], whole.format(each.calls), (1000 * each.seconds).toFixed(2), percent(each.seconds / seconds), [bar, "bars"],
+        [limits, "left"], each.of_limit === null ? "" : `${(100 * each.of_limit).toFixed(0)} %`,
+      ]);
+    });
+    byId("ledgers").append(
+      make("p", { className: "hint", textContent: `This answer's share of ${whole.format(steps)} steps, ${whole.format(count)} rows: ${(1000 * seconds).toFixed(1)} ms. Its share of an operation is that of its rows; in attention, of the pairs of a query and a position.` }),
+      make("div", { className: "scroll tall" }, make("table", {},
+        make("thead", {}, row([["operation", "left"], "calls", "ms", "of all", "", ["limit", "left"], "of it reached"], "th")), make("tbody", {}, ...body))));
   }
 
   // ---- the head, and the beginning -----------------------------------------------------------------------------------
