@@ -30,6 +30,7 @@ COMMANDS = [
     "plan",
     "bench",
     "ladder",
+    "parity",
     "doctor",
 ]
 
