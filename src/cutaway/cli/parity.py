@@ -55,7 +55,6 @@ def parity(
     told = TEXT if text is None and file is None else read_prompt(text, file, "parity")
 
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.machine import available_bytes
     from cutaway.audit.parity.against import ask_transformers, compare
     from cutaway.audit.parity.parity import LONGEST_TEXT, measure_parity
     from cutaway.audit.parity.streams import Streams
@@ -63,6 +62,7 @@ def parity(
     from cutaway.cli.tables import output_console, print_whole
     from cutaway.engine.llm import LLM
     from cutaway.formats.open_model import open_model
+    from cutaway.memory.available import available_bytes
     from cutaway.model.reference import load_reference
     from cutaway.tokenizer.legal_text import check_legal
 

@@ -92,13 +92,7 @@ def explain(
     doesn't give the same tokens.
     """
     params = params or SamplingParams()
-    if params.n != 1:
-        raise InvalidRequestError(f"n is {params.n}; one answer is explained at a time. Leave it out.", "n")
-    if params.max_tokens is None or params.max_tokens > MOST_EXPLAINED:
-        raise InvalidRequestError(
-            f"max_tokens is {params.max_tokens}; an explanation has {MOST_EXPLAINED} tokens at most. Name fewer.",
-            "max_tokens",
-        )
+    check_explainable(params)
     params = dataclasses.replace(params, seed=fresh_seed() if params.seed is None else params.seed)
     keeper, clocks = StepKeeper(), None if meter is None else StepClocks(meter)
     llm.engine().call(keeper.begin).result()
@@ -112,6 +106,17 @@ def explain(
             llm.engine().call(clocks.end).result()
     ledger = None if clocks is None else clocks.ledger([output.request_id])
     return explain_output(llm, output, params, keeper.steps, decisions, ledger)
+
+
+def check_explainable(params: SamplingParams) -> None:
+    """Raises InvalidRequestError for more than one choice, and for an answer that may be too long."""
+    if params.n != 1:
+        raise InvalidRequestError(f"n is {params.n}; one answer is explained at a time. Leave it out.", "n")
+    if params.max_tokens is None or params.max_tokens > MOST_EXPLAINED:
+        raise InvalidRequestError(
+            f"max_tokens is {params.max_tokens}; an explanation has {MOST_EXPLAINED} tokens at most. Name fewer.",
+            "max_tokens",
+        )
 
 
 def explain_output(
