@@ -160,7 +160,7 @@ def timeline(found: Explanation) -> Iterator[RenderableType]:
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
     """The values as bars; of more than ``width``, each bar is the greatest of several."""
-    size = -(-len(values) // width)
+    size = max(1, -(-len(values) // width))
     groups = [max(values[first : first + size]) for first in range(0, len(values), size)]
     greatest = max(groups, default=0.0) or 1.0
     return "".join(BARS[min(len(BARS) - 1, int(len(BARS) * value / greatest))] for value in groups)
