@@ -19,7 +19,9 @@ from cutaway.formats.gguf import open_gguf
 from cutaway.model.records import Model
 from cutaway.model.reference import load_reference
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, taps_of
+from cutaway.ops.cpu.tiles import TILE_FORMATS
 from cutaway.ops.cpu.tiles.q4_1 import SCALE
+from support.tiny_families import CASES, PROMPTS, write_case
 from support.tiny_llama import TinySizes, write_tiny_llama
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "smollm2_hidden.npz"
@@ -144,6 +146,40 @@ def test_one_flipped_bit_of_one_scale_is_the_first_over_its_budget(tiny: Tiny) -
     assert found.first_over is not None
     assert (found.first_over.name, found.first_over.layer) == ("down", 1)
     assert [each for each in found.operations if not each.within] == [found.first_over]
+
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "qwen2": {"architecture": "qwen2", "formats": ("Q6_K", "Q5_0", "Q4_K", "Q5_1", "Q5_K", "Q8_0", "Q4_1", "Q4_0")},
+    "2 to 4 bits": {"formats": ("Q2_K", "IQ4_NL", "Q3_K", "IQ4_XS"), "tied": False},
+    "not quantised": {"formats": ("BF16", "F32", "F16"), "tied": False},
+}
+
+
+def assert_within(path: Path, kv_dtype: str) -> None:
+    """And the distance from float64 is some times what the roundings add up to, in a model of random numbers, too."""
+    ids = list(PROMPTS.values())[5]
+    with open_gguf(path) as gguf, ModelRunner(gguf, threads=1, context=64) as runner:
+        found = measure_parity(runner, load_reference(gguf)[1], ids, kv_dtype=kv_dtype)
+    assert found.first_over is None
+    assert found.same_bits
+    last = found.residual()[-1]
+    assert last.distance_expected is not None
+    assert 0.5 < last.distance / last.distance_expected < 5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_budgets_hold_for_every_family(tmp_path: Path, name: str) -> None:
+    assert_within(write_case(tmp_path / "tiny.gguf", name), "f16")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_budgets_hold_for_every_block_format(tmp_path: Path, name: str) -> None:
+    sizes = TinySizes(num_layers=3, width=256, ffn_width=256 * 3)
+    assert_within(write_tiny_llama(tmp_path / "tiny.gguf", sizes, **FORMATS[name]), "int8")
+
+
+def test_every_block_format_is_there() -> None:
+    assert {each for options in FORMATS.values() for each in options["formats"]} == set(TILE_FORMATS)
 
 
 def test_a_definition_that_is_none_is_over_everywhere(tiny: Tiny) -> None:

@@ -113,6 +113,8 @@ def _product(call: Call) -> Budget:
     column = 0
     for weight in weights:
         rows, columns = weight.matrix.shape
+        if rows == 0:  # a gate that the model doesn't have
+            continue
         blocks = activation.q[: len(scale), :columns].reshape(len(scale), -1, 32)
         greatest = np.abs(weight.matrix).reshape(rows, -1, 32).max(axis=2).astype(np.float64)
         walk = np.sqrt((blocks * blocks).sum(axis=2) @ (greatest * greatest).T)

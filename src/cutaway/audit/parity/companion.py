@@ -37,11 +37,12 @@ class Companion:
         """sizes: by which ``work`` was allocated."""
         self._weights = weights
         own = allocate_workspace(sizes, np.float64)
-        # A step's arrays are the first rows of a buffer, so that an address says which.
+        # A step's arrays are the first rows of a buffer, so that an address says which; but an empty one has its
+        # neighbour's.
         self._buffers = {
             int(array.ctypes.data): getattr(own, name)
             for name, array in work._asdict().items()
-            if isinstance(array, np.ndarray)
+            if isinstance(array, np.ndarray) and array.size
         }
         self._activation: Activation = own.activation
         slots = (config.num_layers, num_pages * page_length, config.num_kv_heads, config.head_dim)
@@ -61,6 +62,6 @@ class Companion:
         if (weight := self._weights(argument)) is not None:
             return weight
         if isinstance(argument, np.ndarray) and argument.dtype == np.float32:
-            buffer = self._buffers.get(int(argument.ctypes.data))
+            buffer = self._buffers.get(int(argument.ctypes.data)) if argument.size else None
             return argument.astype(np.float64) if buffer is None else buffer[: len(argument)]
         return argument
