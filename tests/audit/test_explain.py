@@ -20,11 +20,13 @@ from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows
 from cutaway.audit.walk.lens import end_of_forward
 from cutaway.audit.walk.vectors import log_softmax
 from cutaway.engine.reference_runner import ReferenceRunner
+from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenStep
 from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.batch import Piece, make_batch
 from cutaway.scheduler.step import Step
+from support.tiny_families import CASES, PROMPTS, write_case
 
 HIDDEN = Path(__file__).parents[1] / "fixtures" / "smollm2_hidden.npz"
 PARAMS = SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1, seed=5, max_tokens=10)
@@ -127,6 +129,30 @@ def test_all_of_a_few_rows_sums_to_one(llm: LLM, prompt: list[int]) -> None:
         assert looked.probabilities.sum(axis=-1) == pytest.approx(1, abs=1e-6)
         assert ((looked.positions >= 0).sum(axis=-1) == t + 1).all()
         assert sum(p for _, p in looked.average) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_every_family(tmp_path: Path, name: str) -> None:
+    """With windows, soft caps, scaled embeddings, learnt positions: rows beyond every window, closed before them."""
+    ids = list(PROMPTS.values())[-1]
+    with (
+        open_gguf(write_case(tmp_path / "tiny.gguf", name)) as gguf,
+        ModelRunner(gguf, threads=2, context=128) as runner,
+    ):
+        replay = Replay(runner, len(ids))
+        replay.compute(ids[:60])
+        (rows,) = replay.open_rows(60, ids[60:])
+        closed = runner.step(make_batch([Piece(0, ids, list(range(runner.kv.num_pages)))]))
+        assert np.array_equal(rows.logits[-1].view(np.uint32), closed[0].view(np.uint32))
+        lens = end_of_forward(runner, rows.residual[-1])
+        assert np.array_equal(lens.view(np.uint32), rows.logits.view(np.uint32))
+        looks, difference = see_attention(runner.config, replay, rows, kept=len(ids))
+        assert difference <= 1e-4 * float(np.abs(rows.attended).max())
+    windows = np.array(runner.config.windows)
+    for looked, position in zip(looks, range(60, len(ids)), strict=True):
+        assert looked.probabilities.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+        seen = (looked.positions >= 0).sum(axis=-1)
+        assert (seen <= np.where(windows, windows, position + 1)[:, None]).all()
 
 
 def test_attention_is_transformers_within_its_own_error(smollm2_path: Path) -> None:
