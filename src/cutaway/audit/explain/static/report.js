@@ -31,7 +31,8 @@
   };
   const percent = (p) => (p >= 0.9995 ? "100 %" : p >= 0.1 ? `${(100 * p).toFixed(1)} %` : p >= 0.0001 ? `${(100 * p).toFixed(2)} %` : p > 0 ? "< 0.01 %" : "0");
   const shown = (id) => pieces[id] ?? `#${id}`;
-  const piece = (id) => make("span", { className: "piece", textContent: shown(id) });
+  const visible = (id) => (/^ +$/.test(shown(id)) ? shown(id).replaceAll(" ", "␣") : shown(id));
+  const piece = (id) => make("span", { className: "piece", textContent: visible(id) });
   const row = (cells, tag = "td") =>
     make("tr", {}, ...cells.map((cell) => {
       const [content, className] = Array.isArray(cell) ? cell : [cell, ""];
@@ -163,7 +164,7 @@
       const cells = [[place ? String(place - 1) : "emb.", "left"], whole.format(rank), percent(p)];
       const line = row(cells);
       for (let i = 0; i < best.length; i += 2) {
-        const cell = make("td", { className: best[i] === token.id ? "cell is" : "cell", textContent: shown(best[i]), title: `${shown(best[i])}: ${percent(best[i + 1])}` });
+        const cell = make("td", { className: best[i] === token.id ? "cell is" : "cell", textContent: visible(best[i]), title: `${shown(best[i])}: ${percent(best[i + 1])}` });
         cell.style.background = `color-mix(in srgb, var(--accent) ${Math.round(70 * best[i + 1])}%, transparent)`;
         line.append(cell);
       }
@@ -185,7 +186,7 @@
       const bar = make("i");
       bar.style.width = `${100 * p / most}%`;
       const back = token.position - 1 - place;
-      const name = make("span", { className: "piece", textContent: shown(sequence[place]), title: `position ${place}` });
+      const name = make("span", { className: "piece", textContent: visible(sequence[place]), title: `position ${place}` });
       return make("div", { className: "bar" }, make("span", {}, name, make("small", { textContent: back ? ` ${back} back` : " itself" })), bar, make("span", { textContent: percent(p) }));
     }));
     for (const span of spans) if (span) span.style.borderBottomColor = "";
