@@ -41,7 +41,7 @@ def piece(name: str, start: int, tokens: int, outputs: int = 1) -> SeenPiece:
 
 
 def seen(*pieces: SeenPiece, pads: int = 0) -> SeenStep:
-    return SeenStep(0, 0.0, 1e-3, pieces, pads, 0, 0, 0, 1, None)
+    return SeenStep(0, 0.0, 1e-3, pieces, pads, False, 0, 0, 0, 1, None)
 
 
 @pytest.mark.parametrize("window", [0, 5, 16, 100])

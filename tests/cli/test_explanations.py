@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import cutaway
 from rich.console import Console
 
 from cutaway import LLM, SamplingParams
@@ -77,6 +78,18 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
     assert "The answer, token by token" in output.getvalue()
     assert "a.html" in output.getvalue()
     assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
+
+
+def test_trace_with_a_report(tmp_path: Path) -> None:
+    """Without taps there is no folder; the answer is on standard output alone."""
+    asked = ("--report", "a.html", "--explanation", "a.json", "--max-tokens", "3", "--seed", "1")
+    result = cutaway("trace", "smollm2", "Name a river.", *asked, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert result.stdout == data["text"] + "\n"
+    assert data["ledger"]["steps"] == 3
+    assert "a.html: open it in a browser" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 
 

@@ -33,6 +33,7 @@ class SeenStep(NamedTuple):
     seconds: float  # with the sampler's time
     pieces: tuple[SeenPiece, ...]
     pads: int
+    is_open: bool  # run operation by operation, for taps
     waiting: int  # choices
     blocks_held: int
     blocks_cached: int  # that nobody holds, and that are still good for others
@@ -81,6 +82,7 @@ def see_step(step: Step, scheduler: Scheduler, started: float, now: float, clock
             for piece in step.pieces
         ),
         pads=step.num_pads,
+        is_open=step.is_open,
         waiting=scheduler.num_waiting,
         blocks_held=pool.num_blocks - pool.num_free,
         blocks_cached=pool.num_kept,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.engine.runner import ModelRunner
-from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
+from cutaway.memory.kv_cache import allocate_kv_pool
 from cutaway.memory.kv_read import read_keys, read_values
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import Piece, make_batch
@@ -38,11 +38,6 @@ class OpenRows:
     logits: Floats  # [T, V]
 
 
-def kv_dtype_of(pool: KVPool) -> str:
-    """The name of a pool's data type."""
-    return "int8" if pool.key_scales.size else {"float16": "f16", "float32": "f32"}[str(pool.keys.dtype)]
-
-
 class Replay:
     """One sequence in a pool and buffers of its own: the engine may go on meanwhile, and waits for the team at most."""
 
@@ -50,7 +45,7 @@ class Replay:
         """length: positions that will be computed."""
         self._runner = runner
         self._num_pages = -(-length // SUBTILE)
-        self.pool = allocate_kv_pool(runner.config, self._num_pages, SUBTILE, kv_dtype_of(runner.kv))
+        self.pool = allocate_kv_pool(runner.config, self._num_pages, SUBTILE, runner.kv_dtype)
         self._pages = list(range(self._num_pages))
 
     def compute(self, ids: Sequence[int]) -> None:

@@ -224,6 +224,7 @@ def _step(seen: SeenStep, request_id: str) -> dict[str, Any]:
         "own_answer": answer,
         "others": sum(piece.num_tokens for piece in seen.pieces) - mine,
         "pads": seen.pads,
+        "is_open": seen.is_open,
         "waiting": seen.waiting,
         "own_blocks": sum(piece.blocks for piece in own),
         "blocks_held": seen.blocks_held,

@@ -290,7 +290,7 @@
       const total = each.own_prompt + each.own_answer + each.others + each.pads;
       for (const [count, colour] of [[each.own_prompt, "var(--warm)"], [each.own_answer, "var(--own)"], [each.others, "var(--other)"], [each.pads, "var(--free)"]]) {
         const h = high(each.seconds) * count / total;
-        if (count) svg.append(draw("rect", { x: a, y: y - h, width: b - a, height: h, fill: colour }, told(`step ${each.number}: ${(1000 * each.seconds).toFixed(2)} ms; ${each.own_prompt} of the prompt, ${each.own_answer} of the answer, ${each.others} of others${each.waiting ? `; ${each.waiting} wait` : ""}`)));
+        if (count) svg.append(draw("rect", { x: a, y: y - h, width: b - a, height: h, fill: colour }, told(`step ${each.number}${each.is_open ? ", open" : ""}: ${(1000 * each.seconds).toFixed(2)} ms; ${each.own_prompt} of the prompt, ${each.own_answer} of the answer, ${each.others} of others${each.waiting ? `; ${each.waiting} wait` : ""}`)));
         y -= h;
       }
     }
