@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,13 @@ def test_all_for_a_while(timed: RunningServer, llm: LLM) -> None:
 @pytest.mark.parametrize("seconds", ["0", "61", "nan", "soon"])
 def test_other_intervals_are_refused(timed: RunningServer, seconds: str) -> None:
     assert timed.get(f"/ledger?seconds={seconds}").status in (400, 422)
+
+
+def test_tapped_steps_have_no_clocks(smollm2_path: Path) -> None:
+    with (
+        LLM(smollm2_path, threads=1, max_model_len=64, max_tap_bytes=1_000_000) as small,
+        running(small, timings=True, max_tap_bytes=1_000_000) as started,
+    ):
+        reply = started.complete(max_tokens=1, taps=["layers.3.resid"], return_timings=True)
+        assert (reply.status, reply.error["code"]) == (400, "timings_of_taps")
+        nobody_watches(small)
