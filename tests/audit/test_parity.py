@@ -21,6 +21,7 @@ from cutaway.model.reference import load_reference
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, taps_of
 from cutaway.ops.cpu.tiles import TILE_FORMATS
 from cutaway.ops.cpu.tiles.q4_1 import SCALE
+from support.long import LONG
 from support.tiny_families import CASES, PROMPTS, write_case
 from support.tiny_llama import TinySizes, write_tiny_llama
 
@@ -172,6 +173,7 @@ def test_budgets_hold_for_every_family(tmp_path: Path, name: str) -> None:
     assert_within(write_case(tmp_path / "tiny.gguf", name), "f16")
 
 
+@pytest.mark.skipif(not LONG, reason="it compiles kernels of every format: CUTAWAY_LONG_TESTS=1")
 @pytest.mark.parametrize("name", FORMATS)
 def test_budgets_hold_for_every_block_format(tmp_path: Path, name: str) -> None:
     sizes = TinySizes(num_layers=3, width=256, ffn_width=256 * 3)
