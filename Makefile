@@ -57,6 +57,7 @@ load:
 fixtures:
 	$(PEERS) tests/oracles/make_prompts.py $(GGUF)
 	$(PEERS) tests/oracles/make_reference_fixture.py $(GGUF)
+	$(PEERS) tests/oracles/make_hidden_fixture.py $(GGUF)
 	$(PEERS) tests/oracles/make_llama_cpp_kl.py $(GGUF)
 
 # Speed and memory beside other engines, round by round; benchmarks/peers/__init__.py tells which packages PEERS needs.

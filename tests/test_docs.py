@@ -39,6 +39,7 @@ PARSED_ONLY = {
     "serve": "it serves until it is told to end",
     "rm": "it would remove the model that the other tests read",
     "ladder": "it measures for minutes",
+    "parity": "float64 takes its time",
     "train-tokenizer": "it wants a corpus, and leaves a file behind",
     "trace": "it leaves a folder behind",
     "walk": "it measures, unless --no-times is given",

@@ -32,6 +32,7 @@ COMMANDS = [
     "plan",
     "bench",
     "ladder",
+    "parity",
     "doctor",
 ]
 

@@ -18,6 +18,7 @@ from cutaway.cli.console import INTERRUPTED, print_message
 from cutaway.cli.doctor import doctor
 from cutaway.cli.ladder import ladder
 from cutaway.cli.models import ls, pull, rm
+from cutaway.cli.parity import parity
 from cutaway.cli.plan import plan
 from cutaway.cli.receipts import receipts
 from cutaway.cli.run import run
@@ -59,6 +60,7 @@ COMMANDS = (
     plan,
     bench,
     ladder,
+    parity,
     doctor,
 )
 for command in COMMANDS:

@@ -74,6 +74,9 @@ def run(
     record: RecordFile = None,
     record_level: RecordLevel = None,
     record_key: RecordKey = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Show what the answer took, operation by operation, beside the limits.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Ask a model something."""
@@ -124,6 +127,7 @@ def run(
             progress=fetching,
         )
         params = SamplingParams(**with_advice(given, llm.default_params))
+        clocks = _begin_clocks(llm) if ledger else None
         if raw:
             stream = llm.stream(text, params)
         else:
@@ -138,13 +142,17 @@ def run(
             interrupted = True
     output = stream.output()
     if as_json:
-        _say(
-            json.dumps(_report(output, llm, params, kv, kv_dtype, chat_template, interrupted), ensure_ascii=False)
-            + "\n"
-        )
+        report = _report(output, llm, params, kv, kv_dtype, chat_template, interrupted)
+        if clocks is not None:
+            report["ledger"] = _end_clocks(llm, clocks, output.request_id).as_dict()
+        _say(json.dumps(report, ensure_ascii=False) + "\n")
     else:
         _say("\n")
         console.print(_summary(output, params, interrupted), style="dim", soft_wrap=True)
+        if clocks is not None:
+            from cutaway.cli.tables import print_whole, shared_ledger_table
+
+            print_whole(console, [shared_ledger_table(_end_clocks(llm, clocks, output.request_id), "What it took")])
     if interrupted:
         if record is not None:  # its end shall be there
             stream.close()
@@ -152,6 +160,21 @@ def run(
         raise typer.Exit(INTERRUPTED)
     if output.record is not None and "error" in output.record:  # told already; the answer is whole nevertheless
         raise typer.Exit(CapacityError.exit_code)
+
+
+def _begin_clocks(llm: Any) -> Any:
+    """Measure the machine's limits, and have the steps run timed from now on."""
+    from cutaway.audit.request_ledger import StepClocks, meter_of
+
+    clocks = StepClocks(meter_of(llm))
+    llm.engine().call(clocks.begin).result()
+    return clocks
+
+
+def _end_clocks(llm: Any, clocks: Any, request_id: str) -> Any:
+    """The ledger of the answer."""
+    llm.engine().call(clocks.end).result()
+    return clocks.ledger([request_id])
 
 
 def _say(text: str) -> None:

@@ -77,6 +77,10 @@ def serve(
     ] = None,
     grace: Annotated[float, _option("--grace", "Seconds that running requests have when the server ends.")] = 10.0,
     log_format: Annotated[str, _option("--log-format", "text, or json: an object a line.")] = "text",
+    timings: Annotated[
+        bool,
+        _option("--timings", "Let requests ask what they took, operation by operation: measures the machine first."),
+    ] = False,
 ) -> None:
     """Serve a model: OpenAI's API at http://127.0.0.1:8000/v1."""
     from cutaway.memory.byte_size import parse_bytes
@@ -93,6 +97,7 @@ def serve(
         max_tap_bytes=None if max_tap_bytes is None else parse_bytes(max_tap_bytes, "max_tap_bytes"),
         grace=grace,
         log_format=log_format,
+        timings=timings,
     )
     # Imported here: the other commands shall not wait for the compiler and the web framework to load.
     from cutaway.engine.llm import LLM

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cutaway.audit.ledger import Ledger, LedgerRow
 from cutaway.audit.limits import MachineLimits, Rate
+from cutaway.audit.request_ledger import SharedLedger
 from cutaway.cli.console import quantity
 
 BYTE_FIELDS = ("weight_bytes", "kv_bytes", "activation_bytes")
@@ -119,6 +120,34 @@ def narrow_ledger_table(ledger: Ledger, title: str) -> Table:
         )
     calls, size = str(sum(row.calls for row in ledger.rows)), quantity(sum(row.bytes for row in ledger.rows), "B")
     table.add_row("sum", calls, "", size, *_sum_cells(ledger), style="bold")
+    return table
+
+
+def shared_ledger_table(ledger: SharedLedger, title: str) -> Table:
+    """A request's share of its steps: one row for each operation, and their sum."""
+    table = plain_table(f"{title}: its share of {ledger.steps:,} steps, {ledger.tokens:,} rows")
+    table.add_column("operation", no_wrap=True)
+    for column in ("calls", "operations", "bytes", "time\nms", "% of\nall"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("limit", no_wrap=True)
+    table.add_column("% of\nlimit", justify="right", no_wrap=True)
+    for row in ledger.rows:
+        kind = " int8" if row.int8_operations else " f32 "
+        operations = quantity(row.int8_operations or row.flops, "")
+        table.add_row(
+            row.name,
+            f"{row.calls:,}",
+            operations and operations + kind,
+            quantity(row.weight_bytes + row.kv_bytes + row.activation_bytes, "B"),
+            f"{row.seconds * 1e3:,.3f}",
+            _percent(row.seconds, ledger.seconds),
+            max(row.bounds, key=lambda name: row.bounds[name], default=""),
+            _percent(row.bound_seconds, row.seconds) if row.bounds else "",
+        )
+    bound = sum(row.bound_seconds for row in ledger.rows)
+    calls = f"{sum(row.calls for row in ledger.rows):,}"
+    total = f"{ledger.seconds * 1e3:,.3f}"
+    table.add_row("sum", calls, "", "", total, "100.0", "", _percent(bound, ledger.seconds), style="bold")
     return table
 
 

@@ -1,11 +1,14 @@
-"""``cutaway trace``: an answer, with tensors of its computation in a folder.
+"""``cutaway trace``: an answer, with tensors of its computation in a folder, or explained.
 
-In: a model, a prompt, the names of tensors. Out: the answer; ``tensors.safetensors`` and ``trace.jsonl``.
+In: a model, a prompt, the names of tensors. Out: the answer; ``tensors.safetensors`` and ``trace.jsonl``; its
+explanation in the terminal, as data, as one HTML file.
 """
 
 import sys
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +31,14 @@ from cutaway.cli.options import (
     with_advice,
 )
 from cutaway.cli.prompt import read_prompt
+from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Report
 from cutaway.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from cutaway.audit.taps.request import TapRequest
+    from cutaway.engine.llm import LLM
+    from cutaway.engine.outputs import RequestOutput
+    from cutaway.sampling.params import SamplingParams
 
 DEFAULT_TOKENS = 32
 """Fewer than for a mere answer: each is computed open, and has rows in the folder."""
@@ -64,20 +74,20 @@ def trace(
     threads: Threads = None,
     kv_dtype: KVDtype = "f16",
     max_tap_bytes: Annotated[str, typer.Option(help="More than this is refused.")] = "256MiB",
+    report: Report = None,
+    explanation: ExplanationFile = None,
+    explain: Explain = False,
 ) -> None:
-    """Ask a model something, and keep tensors of how it answers."""
+    """Ask a model something, and keep tensors of how it answers, or have the answer explained."""
     # Imported here: the other commands shall not wait for the compiler to load.
-    from dataclasses import asdict
-
     from cutaway.audit.taps.request import TapRequest
-    from cutaway.audit.taps.results import Taps
-    from cutaway.audit.trace import new_folder, write_trace
+    from cutaway.audit.trace import new_folder
     from cutaway.memory.byte_size import parse_bytes
-    from cutaway.ops.numerics import NUMERICS_VERSION
     from cutaway.sampling.params import SamplingParams
     from cutaway.tokenizer.legal_text import check_legal
 
-    request = TapRequest(*(tap or ()))
+    asked = AskedExplanation(report, explanation, explain)
+    request = TapRequest(*(tap or ())) if tap or not asked.wanted else None
     limit = parse_bytes(max_tap_bytes, "max_tap_bytes")
     given = {
         "temperature": temperature,
@@ -88,7 +98,8 @@ def trace(
         "max_tokens": max_tokens,
         "ignore_eos": ignore_eos,
     }
-    SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
+    # What is wrong with them is told before anything is loaded.
+    asked.check(SamplingParams(**with_advice(given, {})))
     if raw and system is not None:
         raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
     if raw and chat_template is not None:
@@ -101,7 +112,7 @@ def trace(
     from cutaway.engine.llm import LLM
 
     console = error_console()
-    with new_folder(out) as folder:
+    with nullcontext() if request is None else new_folder(out) as folder:
         try:
             with first_use(console) as (fetching, compiling), missing_template_told("add --raw"):
                 llm = LLM(
@@ -115,15 +126,18 @@ def trace(
                     max_tap_bytes=limit,
                 )
                 params = SamplingParams(**with_advice(given, llm.default_params))
+                finish = asked.begin(llm, with_ledger=request is None)  # open steps have no clocks
                 if raw:
                     stream = llm.stream(text, params, taps=request)
                 else:
                     instruction = [{"role": "system", "content": system}] if system else []
                     messages = [*instruction, {"role": "user", "content": text}]
                     stream = llm.stream_chat(messages, params, taps=request)
-                num_prompt = len(stream.prompt_token_ids)
-                plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
-                console.print(f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most", style="dim", soft_wrap=True)
+                if request is not None:
+                    num_prompt = len(stream.prompt_token_ids)
+                    plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
+                    said = f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most"
+                    console.print(said, style="dim", soft_wrap=True)
                 for delta in stream:
                     compiling.done()
                     sys.stdout.write(delta.text)
@@ -131,25 +145,41 @@ def trace(
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         sys.stdout.write("\n")
+        sys.stdout.flush()
         output = stream.output()
-        assert isinstance(output.taps, Taps)
-        completion = output.outputs[0]
-        size = write_trace(
-            folder,
-            {
-                "model": llm.model.name,
-                "numerics_version": NUMERICS_VERSION,
-                "taps": list(request.taps),
-                "parameters": {**asdict(params), "seed": output.seed},
-                "seed": output.seed,
-                "prompt_token_ids": output.prompt_token_ids,
-                "token_ids": completion.token_ids,
-                "text": completion.text,
-                "finish_reason": completion.finish_reason,
-                "kv_dtype": kv_dtype,
-            },
-            output.taps,
-        )
-    console.print(
-        f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}", style="dim", soft_wrap=True
+        if folder is not None:
+            assert request is not None
+            size = _write(folder, llm, output, params, request, kv_dtype)
+    if folder is not None:
+        assert output.taps is not None
+        said = f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}"
+        console.print(said, style="dim", soft_wrap=True)
+    finish(output, params, console)
+
+
+def _write(
+    folder: Path, llm: "LLM", output: "RequestOutput", params: "SamplingParams", request: "TapRequest", kv_dtype: str
+) -> int:
+    """Both files; the bytes of the tensors."""
+    from cutaway.audit.taps.results import Taps
+    from cutaway.audit.trace import write_trace
+    from cutaway.ops.numerics import NUMERICS_VERSION
+
+    assert isinstance(output.taps, Taps)
+    completion = output.outputs[0]
+    return write_trace(
+        folder,
+        {
+            "model": llm.model.name,
+            "numerics_version": NUMERICS_VERSION,
+            "taps": list(request.taps),
+            "parameters": {**asdict(params), "seed": output.seed},
+            "seed": output.seed,
+            "prompt_token_ids": output.prompt_token_ids,
+            "token_ids": completion.token_ids,
+            "text": completion.text,
+            "finish_reason": completion.finish_reason,
+            "kv_dtype": kv_dtype,
+        },
+        output.taps,
     )

@@ -5,6 +5,7 @@ In: requests. Out: their events, and blocks given back. One thread at a time; wh
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,11 +16,13 @@ from cutaway.engine.open_steps import OpenShare, all_of, open_tap
 from cutaway.engine.outputs import FinishReason
 from cutaway.engine.results import PieceResult, Taken, find_results, take_result
 from cutaway.engine.step_batch import ScratchPage, StepBatches
+from cutaway.engine.step_watch import SeenStep, StepWatcher, TimedSteps, see_step
 from cutaway.engine.steps import Steps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError, QueueFullError
 from cutaway.ops.cpu.arrays import Batch
+from cutaway.ops.cpu.clock import Clocks
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.sampling.rows import SamplerRoom
 from cutaway.scheduler.request import Request
@@ -53,6 +56,7 @@ class EngineCore:
         """
         self.runner, self.scheduler, self.clock = runner, scheduler, clock
         self.totals = Totals()
+        self.watchers: list[StepWatcher] = []  # of each step
         self._batches, self._open_batches = StepBatches(scratch_page), StepBatches()
         self._taps, self._share = taps, OpenShare(taps.share)
         self._team = ThreadTeam(1) if team is None else team
@@ -184,13 +188,15 @@ class EngineCore:
             if step.num_tokens == 0:
                 return
             started = self.clock()
-            batch, results = self._compute(step)
+            batch, results, clocks = self._compute(step)
             if self.runner.num_steps > self._num_steps + 1:  # a step of others, anywhere between forward and sampler
                 self.scheduler.cancel(step)
                 self._forget_kv()
                 return
             self.totals.count(step, self.scheduler)
             self._share.count(step, self.clock() - started)
+            if self.watchers:
+                self._show(see_step(step, self.scheduler, started, self.clock(), clocks))
         except BaseException:
             self._undo(step)
             raise
@@ -213,17 +219,44 @@ class EngineCore:
         self.scheduler.forget_kv("a step outside of the engine has written to the pool")
         self._num_steps = self.runner.num_steps
 
-    def _compute(self, step: Step) -> tuple[Batch, list[PieceResult]]:
-        """From the pages to the batch and the samples; no request is changed, or told."""
+    def _compute(self, step: Step) -> "tuple[Batch, list[PieceResult], Clocks | None]":
+        """From the pages to the batch and the samples, with the clocks of a step that ran timed; no request is changed,
+        or told.
+        """
         for source, target in step.copies:
             self.runner.copy_page(source, target)
         taps = [] if self._observer is None else self._observer.taps(step)
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
             taps = [*taps, open_tap(step, self._generations, batch)]
-        logits = self.runner.step_open(batch, all_of(taps)) if taps else self.runner.step(batch)
+        clocks: Clocks | None = None
+        if taps:  # an open step has no clocks
+            logits = self.runner.step_open(batch, all_of(taps))
+        elif self._wants_clocks(step):
+            assert isinstance(self.runner, TimedSteps)
+            clocks = self.runner.step_timed(batch)
+            logits = self.runner.logits_of(batch)
+        else:
+            logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        return batch, find_results(step, self._generations, logits, hidden, self._team, self._sampler)
+        return batch, find_results(step, self._generations, logits, hidden, self._team, self._sampler), clocks
+
+    def _wants_clocks(self, step: Step) -> bool:
+        """Whether somebody wants it timed, and the runner can."""
+        return (
+            bool(self.watchers)
+            and isinstance(self.runner, TimedSteps)
+            and any(watcher.wants_clocks(step) for watcher in self.watchers)
+        )
+
+    def _show(self, seen: SeenStep) -> None:
+        """To all who watch. One that fails is no reason for the requests to fail."""
+        for watcher in list(self.watchers):
+            try:
+                watcher.saw(seen)
+            except Exception as error:
+                self.watchers.remove(watcher)
+                warnings.warn(f"a watcher of steps failed and hears no more: {error!r}", stacklevel=2)
 
     def _undo(self, step: Step | None) -> None:
         """The step failed, maybe while it was planned. What can't be undone breaks the engine."""

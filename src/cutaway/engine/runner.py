@@ -15,7 +15,7 @@ from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
-from cutaway.model.batch import check_batch
+from cutaway.model.batch import Piece, check_batch, make_batch
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.hidden import hidden_states
@@ -90,7 +90,8 @@ class ModelRunner:
         self.num_steps += 1
         check_batch(batch, self.limits, self.config.vocab_size, self.kv.num_pages, self.kv.page_length)
 
-    def _logits(self, batch: Batch) -> Floats:
+    def logits_of(self, batch: Batch) -> Floats:
+        """The logits [O, V] of the batch that was computed last; a view that the next step overwrites."""
         return self.workspace.logits[: len(batch.output_rows), : self.config.vocab_size]
 
     def step(self, batch: Batch) -> Floats:
@@ -98,7 +99,7 @@ class ModelRunner:
         self._check(batch)
         arguments = self.loaded.record, batch, self.kv.record, self.workspace
         self._sized_team.run(len(batch.tokens), forward_compiled, *arguments)
-        return self._logits(batch)
+        return self.logits_of(batch)
 
     def residuals(self, batch: Batch) -> Floats:
         """The last residual rows [O, D], before the last norm, of the output rows of the batch that was computed last;
@@ -142,7 +143,7 @@ class ModelRunner:
         alone = ThreadTeam(1)
         with float_environment():
             rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
-        return self._logits(batch)
+        return self.logits_of(batch)
 
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.
@@ -154,6 +155,12 @@ class ModelRunner:
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
         self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
         return clocks
+
+    def prepare_timed(self) -> None:
+        """Compile the timed forward now, where it isn't in the cache, and not in the step that first uses it."""
+        compiled: Any = forward_timed
+        batch = make_batch([Piece(0, [0], [0])])
+        compiled.prepare(self.team.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
 
     def touch(self) -> None:
         """Have the system put memory behind the workspace and the KV pool now, not in the step that first uses it.

@@ -21,7 +21,7 @@ from cutaway.server.http.error_handlers import (
 from cutaway.server.http.error_schema import ErrorReply, described
 from cutaway.server.http.hosts import ANY, AllowedHosts, host_name, is_loopback
 from cutaway.server.http.request_log import RequestLog
-from cutaway.server.local import health, metrics, slots, tokenizer_info, tokens
+from cutaway.server.local import health, ledger, metrics, slots, tokenizer_info, tokens
 from cutaway.server.openai import chat, completions, embeddings, models, responses
 from cutaway.server.openai.response_store import ResponseStore
 from cutaway.server.page import files
@@ -38,6 +38,7 @@ ROUTERS = (
     tokens.router,
     tokenizer_info.router,
     slots.router,
+    ledger.router,
     metrics.router,
     files.router,
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cutaway import __version__
+from cutaway.audit.request_ledger import StepMeter, meter_of
 from cutaway.engine.async_engine import AsyncEngine, AsyncStream
 from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
@@ -24,6 +25,7 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.errors import ApiError, loading, shutting_down
 from cutaway.server.metrics import Metrics
 from cutaway.server.settings import ServerSettings
+from cutaway.server.timings import FIELD, Timings
 from cutaway.server.work import Errors, Work, admit
 
 Answer = TypeVar("Answer")
@@ -39,6 +41,7 @@ class ServedModel:
     names: tuple[str, ...]  # for clients, the first for replies
     created: int  # seconds since 1970, when it was loaded
     metrics: Metrics
+    meter: StepMeter | None = None  # where requests may ask for their ledger
 
     @property
     def llm(self) -> LLM:
@@ -79,19 +82,20 @@ class Service:
 
     async def load(self, load: Callable[[], LLM]) -> None:
         """Load the model, in a thread that nobody waits for at the end of the process."""
-        loaded: Future[LLM] = Future()
+        loaded: Future[tuple[LLM, StepMeter | None]] = Future()
         loaded.set_running_or_notify_cancel()  # from now on nobody can cancel it under the thread's hands
 
         def work() -> None:
             try:
-                loaded.set_result(load())
+                llm = load()
+                loaded.set_result((llm, meter_of(llm) if self.settings.timings else None))
             except BaseException as error:
                 loaded.set_exception(error)
 
         threading.Thread(target=work, name="cutaway-load", daemon=True).start()
-        llm = await asyncio.wrap_future(loaded)
+        llm, meter = await asyncio.wrap_future(loaded)
         names = self.settings.served_names or (llm.model.name,)
-        self._model = ServedModel(AsyncEngine(llm), names, int(time.time()), Metrics(names[0]))
+        self._model = ServedModel(AsyncEngine(llm), names, int(time.time()), Metrics(names[0]), meter)
 
     @property
     def ready(self) -> bool:
@@ -116,14 +120,32 @@ class Service:
         shown_ids: frozenset[int] = frozenset(),
         taps: Tapping | None = None,
         errors: Errors = nullcontext,
+        timed: bool = False,
     ) -> Work:
         """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
         tokens that are in the text nevertheless. taps: what is to be seen of each prompt's steps. errors: what renames
-        the parameters of errors that come later.
+        the parameters of errors that come later. timed: have their steps run timed; ApiError 400 together with taps,
+        whose steps are open.
         """
+        if timed and taps is not None:
+            raise ApiError(
+                400,
+                f"there are taps and {FIELD}; tapped steps are run open, and have no clocks. Leave one.",
+                FIELD,
+                "timings_of_taps",
+            )
         engine, salt = self.model.engine, state["client"].salt
+        timings = await Timings.begin(self.model.llm, self.model.meter) if timed else None
         submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps) for ids in prompts]
-        return await self._admit(name, submitting, params, state, errors)
+        try:
+            work = await self._admit(name, submitting, params, state, errors)
+        except BaseException:
+            if timings is not None:
+                timings.end()
+            raise
+        if timings is not None:
+            timings.follow(work)
+        return work
 
     async def begin_embeddings(
         self, name: str, prompts: Sequence[Sequence[int]], pooling: Pooling, state: Mapping[str, Any]

@@ -30,6 +30,7 @@ class ServerSettings:
     max_tap_bytes: int | None = None  # that tapped tensors may have, of all requests together; None: there are no taps
     grace: float = DEFAULT_GRACE  # seconds that running requests have at the end
     log_format: str = "text"  # one of FORMATS
+    timings: bool = False  # requests may ask for their ledger, which the machine's limits are measured for at the start
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cutaway.engine.async_engine import AsyncStream
 from cutaway.engine.outputs import Delta, EmbeddingRequestOutput, RequestOutput
@@ -16,6 +16,9 @@ from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import shutting_down
 from cutaway.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from cutaway.server.timings import Timings
 
 Errors: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Within it, errors name the client's fields."""
@@ -40,6 +43,7 @@ class Work:
         """
         self.name = name  # by which the client knows it
         self.streams, self.params, self.client = streams, params, client
+        self.timings: Timings | None = None  # where they were asked for
         self._forget, self._errors = forget, errors
         self._metrics, self._facts = metrics, facts
         self._begin = time.perf_counter()
@@ -106,6 +110,8 @@ class Work:
             return
         self._ended = True
         self.abort()
+        if self.timings is not None:
+            self.timings.end()
         self._forget()
         all_statistics = [stream.statistics() for stream in self.streams]
         for statistics in all_statistics:

@@ -73,26 +73,49 @@ class SeenAttention:
     difference: float  # largest |probabilities · V - the engine's output|
 
 
-def attention_probabilities(queries: Doubles, keys: Doubles, rule: ScoreRule) -> Doubles:
-    """softmax(scale · q·k), [H, C], 0 before the window; queries: [H, Dh], keys: [C, Hkv, Dh]; head h reads KV head
-    h // (H / Hkv).
+def probabilities_of_rows(
+    queries: Doubles, keys: Doubles, positions: npt.NDArray[np.int64], rule: ScoreRule
+) -> Doubles:
+    """softmax(scale · q·k), [T, H, C], 0 behind a row's own position and before its window.
+
+    queries: [T, H, Dh]; keys: [C, Hkv, Dh]; positions: [T]. Head h reads KV head h // (H / Hkv).
     """
-    num_heads, head_dim = queries.shape
-    grouped = queries.reshape(keys.shape[1], -1, head_dim)
-    scores = np.einsum("kgd,pkd->kgp", grouped, keys).reshape(num_heads, -1) * rule.scale
+    T, num_heads, head_dim = queries.shape
+    C, num_kv_heads, _ = keys.shape
+    grouped = queries.reshape(T, num_kv_heads, -1, head_dim).swapaxes(0, 1).reshape(num_kv_heads, -1, head_dim)
+    products = grouped @ keys.transpose(1, 2, 0)  # [Hkv, T · group, C]
+    scores = products.reshape(num_kv_heads, T, -1, C).swapaxes(0, 1).reshape(T, num_heads, C) * rule.scale
     if rule.cap:
         scores = rule.cap * np.tanh(scores / rule.cap)
+    distance = positions[:, None] - np.arange(C)
+    hidden = distance < 0
     if rule.window:
-        scores[:, : max(0, len(keys) - rule.window)] = -np.inf
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    probabilities: Doubles = weights / weights.sum(axis=1, keepdims=True)
+        hidden |= distance >= rule.window
+    scores = np.where(hidden[:, None], -np.inf, scores)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probabilities: Doubles = weights / weights.sum(axis=-1, keepdims=True)
     return probabilities
 
 
+def attention_probabilities(queries: Doubles, keys: Doubles, rule: ScoreRule) -> Doubles:
+    """The last position's, [H, C]; queries: [H, Dh], keys: [C, Hkv, Dh]."""
+    found: Doubles = probabilities_of_rows(queries[None], keys, np.array([len(keys) - 1]), rule)[0]
+    return found
+
+
+def weighted_values_of_rows(probabilities: Doubles, values: Doubles) -> Doubles:
+    """Σ probability · value, [T, H, Dh]; probabilities: [T, H, C], values: [C, Hkv, Dh]."""
+    T, num_heads, C = probabilities.shape
+    num_kv_heads = values.shape[1]
+    grouped = probabilities.reshape(T, num_kv_heads, -1, C).swapaxes(0, 1).reshape(num_kv_heads, -1, C)
+    mixed = (grouped @ values.swapaxes(0, 1)).reshape(num_kv_heads, T, num_heads // num_kv_heads, -1)
+    result: Doubles = mixed.swapaxes(0, 1).reshape(T, num_heads, -1)
+    return result
+
+
 def weighted_values(probabilities: Doubles, values: Doubles) -> Doubles:
-    """Σ probability · value, [H, Dh]; probabilities: [H, C], values: [C, Hkv, Dh]."""
-    grouped = probabilities.reshape(values.shape[1], -1, probabilities.shape[1])
-    mixed: Doubles = np.einsum("kgp,pkd->kgd", grouped, values).reshape(len(probabilities), -1)
+    """Of one row: [H, Dh]; probabilities: [H, C], values: [C, Hkv, Dh]."""
+    mixed: Doubles = weighted_values_of_rows(probabilities[None], values)[0]
     return mixed
 
 

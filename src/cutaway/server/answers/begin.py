@@ -29,9 +29,11 @@ async def begin_answer(
     form: AskedForm,
     state: Mapping[str, Any],
     taps: Tapping | None = None,
+    timed: bool = False,
 ) -> tuple[Work, AnswerRules]:
-    """Let the answer wait. state: of the HTTP request. taps: what is to be seen of it. Errors name a tool's schema as
-    OpenAI's chats do.
+    """Let the answer wait. state: of the HTTP request. taps: what is to be seen of it. timed: have its steps run timed.
+
+    Errors name a tool's schema as OpenAI's chats do.
     """
     model, use = service.model.llm, prompt.rules.use
     with form.errors():
@@ -39,7 +41,7 @@ async def begin_answer(
     errors = TOOLS_FORM.errors if use.tools else form.errors
     with errors():
         try:
-            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids, taps, errors)
+            work = await service.begin(name, [prompt.ids], params, state, prompt.shown_ids, taps, errors, timed)
         except InvalidRequestError as error:
             if not (use.tools and (error.field or "").startswith(FIELD)):
                 raise

@@ -48,5 +48,6 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     check_room(len(prompt.ids), params.max_tokens, model.context, "messages", name)
     name, state = f"chatcmpl-{request.state.request_id}", request.scope["state"]
-    work, rules = await begin_answer(service, name, prompt, params, form, state, taps)
+    timed = bool(body.return_timings)
+    work, rules = await begin_answer(service, name, prompt, params, form, state, taps, timed)
     return ChatReply(model, work, body, ignored, rules)

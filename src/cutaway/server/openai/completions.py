@@ -49,7 +49,8 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
     with form.errors():
         name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
-        work = await service.begin(name, ids, params, state, taps=taps, errors=form.errors)
+        timed = bool(body.return_timings)
+        work = await service.begin(name, ids, params, state, taps=taps, errors=form.errors, timed=timed)
     return CompletionReply(model, work, body, ignored, prompts)
 
 

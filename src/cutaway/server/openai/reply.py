@@ -61,6 +61,8 @@ class Reply(Streamable, Generic[Body]):
         if self.body.taps:
             beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
         beside |= receipts_of(self.work.streams, self.body.return_receipt)
+        if self.work.timings is not None:
+            beside["timings"] = self.work.timings.as_dict()
         return {**found, "cutaway": beside} if beside else found
 
     def usage(self) -> dict[str, Any]:

@@ -29,6 +29,9 @@ class ReplyFields(RequestBody):
     return_parameters: bool | None = Field(
         None, description='Add "cutaway": the parameters in effect, the seed, what was ignored.'
     )
+    return_timings: bool | None = Field(
+        None, description='Add "cutaway.timings": what the answer took, operation by operation (serve --timings).'
+    )
 
     taps: list[str] | None = Field(
         None,

@@ -1,0 +1,145 @@
+"""Parity with another implementation: transformers, on the same ids, layer by layer.
+
+In: a model's path, ids, the residual streams of a parity run. Out: ``Foreign``: how far the definition and the engine
+are from what the other has; or a CutawayError that says why there is nothing to compare with.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.audit.parity import transformers_process
+from cutaway.audit.parity.budgets import SIGMAS, rms, root_mean_square
+from cutaway.audit.parity.streams import Streams, relative_rows
+from cutaway.errors import CutawayError
+from cutaway.model.config import ModelConfig
+
+AGAINST: Final = "transformers"
+SECONDS: Final = 1800.0
+"""For loading and one pass of a short text; what takes longer hangs."""
+MOST_SAID: Final = 300  # characters of a foreign error
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ForeignRow:
+    """One place of the residual stream. Distances are relative, root mean square over the tokens."""
+
+    name: str  # of the tap
+    layer: int
+    definition: float  # float64's from transformers'
+    limit: float  # of it: roundings to float32, which transformers makes
+    engine: float  # the engine's from transformers'
+
+    @property
+    def within(self) -> bool:
+        """Whether definition and transformers mean the same."""
+        return self.definition <= self.limit
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Both beside transformers in float32."""
+
+    versions: str
+    rows: tuple[ForeignRow, ...]  # embedded, after each layer but the last, after the last norm, the logits
+
+    @property
+    def first_over(self) -> ForeignRow | None:
+        """The first place where the definition isn't what transformers computes."""
+        return next((each for each in self.rows if not each.within), None)
+
+
+def ask_transformers(path: Path, ids: Sequence[int], python: Path | None = None) -> dict[str, Array]:
+    """What ``transformers_process`` writes. python: the interpreter that has it; None: this one.
+
+    Raises CutawayError where it can't be run, with the reason.
+    """
+    interpreter = Path(sys.executable) if python is None else python
+    script = Path(transformers_process.__file__).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "found.npz"
+        try:
+            process = subprocess.run(
+                [str(interpreter), str(script), str(path.resolve()), str(target)],
+                input=json.dumps([int(each) for each in ids]),
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except OSError as error:
+            raise CutawayError(f"{str(interpreter)!r} can't be started ({error.strerror}). Check --python.") from error
+        except subprocess.TimeoutExpired as error:
+            raise CutawayError(f"transformers gave no answer in {SECONDS:.0f} s. Try a shorter text.") from error
+        said = _answer(process, interpreter)
+        if "cannot" in said:
+            missing = "ModuleNotFoundError" in said["cannot"] or "ImportError" in said["cannot"]
+            remedy = (
+                f"Install them for {interpreter}: pip install torch transformers gguf; or name an interpreter that has "
+                "them with --python."
+                if missing
+                else "Leave out --against; the definition in float64 needs nothing else."
+            )
+            raise CutawayError(f"transformers can't run this model: {said['cannot'][:MOST_SAID]}. {remedy}")
+        with np.load(target, allow_pickle=False) as found:
+            return {name: np.array(found[name]) for name in found.files}
+
+
+def _answer(process: "subprocess.CompletedProcess[str]", interpreter: Path) -> dict[str, str]:
+    try:
+        said: dict[str, str] = json.loads(process.stdout)
+    except ValueError:
+        last = (process.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise CutawayError(
+            f"{interpreter} ended with code {process.returncode} and no answer: {last[:MOST_SAID]}. Check that torch "
+            "and transformers work there."
+        ) from None
+    return said
+
+
+def compare(streams: Streams, found: dict[str, Array], config: ModelConfig) -> Foreign:
+    """The residual streams and the logits of the parity run beside transformers'. Raises CutawayError where the shapes
+    differ.
+    """
+    residual = [*found["residual"], found["logits"]]
+    definition, engine = (
+        [*each[:-1], each[-1][:, : config.vocab_size]] for each in (streams.definition, streams.engine)
+    )
+    theirs, ours = ([each.shape for each in places] for places in (residual, definition))
+    if theirs != ours:
+        raise CutawayError(
+            f"transformers has {len(theirs)} places of the stream, the last of {theirs[-1]} numbers, Cutaway "
+            f"{len(ours)}, the last of {ours[-1]}: not the same model."
+        )
+    rows = []
+    for number, ((name, layer), found_there) in enumerate(zip(streams.places, residual, strict=True)):
+        exact = found_there.astype(np.float64)
+        rows.append(
+            ForeignRow(
+                name=name,
+                layer=layer,
+                definition=root_mean_square(relative_rows(definition[number], exact)),
+                limit=float32_limit(config, number),
+                engine=root_mean_square(relative_rows(engine[number].astype(np.float64), exact)),
+            )
+        )
+    return Foreign(str(found["versions"]), tuple(rows))
+
+
+def float32_limit(config: ModelConfig, layers: int) -> float:
+    """How far a run in float32 may be from float64 after so many layers: in each, four products whose sums are rounded
+    once a term, of which partial sums of random signs count half, and a dozen roundings besides.
+    """
+    columns = 2 * config.width + config.num_heads * config.head_dim + config.ffn_width
+    return SIGMAS * rms(1 + layers * (columns / 2 + 12)) * math.sqrt(2)  # as much again for what the layers amplify

@@ -1,0 +1,99 @@
+"""The explanation of a command's answer: in the terminal, as a JSON file, as an HTML file.
+
+In: what was asked for; then the engine before the answer, and the answer. Out: pages and files. A command that offers
+it makes an ``AskedExplanation`` before the model is loaded, calls ``begin`` before the request, and what that returns
+behind it.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cutaway.cli.files import check_can_be_written, write_result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cutaway.engine.llm import LLM
+    from cutaway.engine.outputs import RequestOutput
+    from cutaway.sampling.params import SamplingParams
+
+    Finish = Callable[[RequestOutput, SamplingParams, Console], None]
+
+Report = Annotated[
+    Path | None, typer.Option("--report", help="Explain the answer in one HTML file that needs nothing else.")
+]
+ExplanationFile = Annotated[
+    Path | None, typer.Option("--explanation", help="The same as data: a JSON file; docs/explanations.md has its keys.")
+]
+Explain = Annotated[bool, typer.Option("--explain", help="The same in the terminal, behind the answer.")]
+
+
+@dataclass(frozen=True)
+class AskedExplanation:
+    """What is wanted of an answer's explanation."""
+
+    report: Path | None
+    data: Path | None
+    in_terminal: bool
+
+    def check(self, params: "SamplingParams") -> None:
+        """Refuse what can't be done, before the work."""
+        from cutaway.audit.explain.explanation import check_explainable
+
+        if self.wanted:
+            check_explainable(params)
+        for path, option in ((self.report, "--report"), (self.data, "--explanation")):
+            if path is not None:
+                check_can_be_written(path, option)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any of it is."""
+        return self.in_terminal or self.report is not None or self.data is not None
+
+    def begin(
+        self, llm: "LLM", *, with_ledger: bool = True
+    ) -> "Callable[[RequestOutput, SamplingParams, Console], None]":
+        """Watch the engine's steps from now on; what is to be called with the answer. with_ledger: measure the machine,
+        and have the steps run timed.
+        """
+        if not self.wanted:
+            return lambda output, params, console: None
+        from cutaway.audit.explain.explanation import explain_output
+        from cutaway.audit.explain.steps import StepKeeper
+        from cutaway.audit.request_ledger import StepClocks, meter_of
+
+        keeper = StepKeeper()
+        clocks = StepClocks(meter_of(llm)) if with_ledger else None
+        llm.engine().call(keeper.begin).result()
+        if clocks is not None:
+            llm.engine().call(clocks.begin).result()
+
+        def finish(output: "RequestOutput", params: "SamplingParams", console: "Console") -> None:
+            decisions = llm.engine().call(keeper.end).result()
+            ledger = None
+            if clocks is not None:
+                llm.engine().call(clocks.end).result()
+                ledger = clocks.ledger([output.request_id])
+            self._show(explain_output(llm, output, params, keeper.steps, decisions, ledger), console)
+
+        return finish
+
+    def _show(self, found: Any, console: "Console") -> None:
+        from cutaway.audit.explain.data import explanation_dict
+        from cutaway.audit.explain.report import report_html
+        from cutaway.cli.explain_text import explanation_pages
+        from cutaway.cli.tables import print_whole
+
+        if self.in_terminal:
+            print_whole(console, explanation_pages(found))
+        if self.data is not None:
+            write_result(self.data, json.dumps(explanation_dict(found), ensure_ascii=False, allow_nan=False))
+        if self.report is not None:
+            write_result(self.report, report_html(found))
+            console.print(f"{self.report}: open it in a browser", style="dim", soft_wrap=True)

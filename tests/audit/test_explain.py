@@ -1,0 +1,289 @@
+"""Explanations of answers of SmolLM2: they are of the answer that was given, and what they show holds together."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, SamplingParams
+from cutaway.audit.explain.attention import MOST_KEPT, kept_of_head, see_attention
+from cutaway.audit.explain.data import explanation_dict
+from cutaway.audit.explain.explanation import MOST_EXPLAINED, Explanation, explain, explain_output
+from cutaway.audit.explain.lens import lens_of
+from cutaway.audit.explain.replay import OpenRows, Replay
+from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows
+from cutaway.audit.walk.lens import end_of_forward
+from cutaway.audit.walk.vectors import log_softmax
+from cutaway.engine.reference_runner import ReferenceRunner
+from cutaway.engine.runner import ModelRunner
+from cutaway.engine.step_watch import SeenStep
+from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.formats.gguf import open_gguf
+from cutaway.model.batch import Piece, make_batch
+from cutaway.scheduler.step import Step
+from support.tiny_families import CASES, PROMPTS, write_case
+
+HIDDEN = Path(__file__).parents[1] / "fixtures" / "smollm2_hidden.npz"
+PARAMS = SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1, seed=5, max_tokens=10)
+
+
+@pytest.fixture(scope="module")
+def llm(smollm2_path: Path) -> Iterator[LLM]:
+    with LLM(smollm2_path, threads=2, max_model_len=1024) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def prompt(llm: LLM) -> list[int]:
+    return llm.tokenizer.encode_chat([{"role": "user", "content": "Tell me of the sea."}])
+
+
+@pytest.fixture(scope="module")
+def found(llm: LLM, prompt: list[int]) -> Explanation:
+    return explain(llm, prompt, PARAMS)
+
+
+def test_it_is_the_ordinary_answer(llm: LLM, prompt: list[int], found: Explanation) -> None:
+    ordinary = llm.generate([prompt], PARAMS, use_tqdm=False)[0].outputs[0]
+    assert [each.id for each in found.tokens] == ordinary.token_ids
+    assert (found.text, found.finish_reason) == (ordinary.text, ordinary.finish_reason)
+    assert "".join(each.text for each in found.tokens) == ordinary.text
+    assert [each.position for each in found.tokens] == list(range(len(prompt), len(prompt) + 10))
+    assert [each.id for each in found.sequence] == [*prompt, *ordinary.token_ids]
+    assert found.params == {
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "repetition_penalty": 1.1,
+        "seed": 5,
+        "max_tokens": 10,
+    }
+
+
+def test_the_lens_of_the_last_layer_is_the_logits(llm: LLM, prompt: list[int], found: Explanation) -> None:
+    """To the bit; and the lens's last row is what the sampler began with."""
+    replay = Replay(llm.runner, len(prompt))
+    replay.compute(prompt[:-3])
+    (rows,) = replay.open_rows(len(prompt) - 3, prompt[-3:])
+    lens = end_of_forward(llm.runner, rows.residual[-1])
+    assert np.array_equal(lens.view(np.uint32), rows.logits.view(np.uint32))
+    for token in found.tokens:
+        assert [each.layer for each in token.lens] == list(range(-1, 30))
+        last = token.lens[-1]
+        winner = token.choice.winner
+        assert (last.rank, last.chosen) == (winner.rank, pytest.approx(winner.probabilities["model"], rel=1e-5))
+        best = token.choice.candidates[: len(last.ids)]
+        assert list(last.ids) == [each.id for each in best]
+        assert last.probabilities == pytest.approx([each.probabilities["model"] for each in best], rel=1e-5)
+
+
+def test_a_lens_row_is_what_log_softmax_says(llm: LLM) -> None:
+    residual = np.random.default_rng(1).normal(size=(2, 1, llm.runner.config.width)).astype(np.float32)
+    ((_, row),) = lens_of(llm.runner, residual, [77])
+    exact = np.exp(log_softmax(end_of_forward(llm.runner, residual[1])[0]))
+    assert row.chosen == pytest.approx(exact[77], rel=1e-5)
+    assert row.rank == 1 + int((exact > exact[77]).sum())
+    assert list(row.ids) == np.argsort(-exact, kind="stable")[:3].tolist()
+
+
+def test_the_open_rows_are_those_of_steps_of_any_kind(llm: LLM, prompt: list[int]) -> None:
+    """All rows at once, or the last alone: the same bits, and the engine's own."""
+    whole = Replay(llm.runner, len(prompt))
+    (together,) = whole.open_rows(0, prompt)
+    alone = Replay(llm.runner, len(prompt))
+    alone.compute(prompt[:-1])
+    (last,) = alone.open_rows(len(prompt) - 1, prompt[-1:])
+    for name in ("residual", "queries", "attended"):
+        assert np.array_equal(getattr(together, name)[:, -1], getattr(last, name)[:, 0]), name
+    assert np.array_equal(together.logits[-1], last.logits[0])
+    assert last.start == len(prompt) - 1
+
+
+def test_attention_sums_to_one_and_gives_the_engine_s_results(found: Explanation) -> None:
+    assert found.largest_difference < 1e-4
+    for token in found.tokens:
+        looked = token.looked
+        assert 0.5 < sum(p for _, p in looked.average) <= 1 + 1e-9
+        assert [p for _, p in looked.average] == sorted((p for _, p in looked.average), reverse=True)
+        assert all(0 <= place < token.position for place, _ in looked.average)
+        assert looked.positions.shape == looked.probabilities.shape == (30, 9, 4)
+        assert (looked.positions < token.position).all()
+        assert (np.diff(looked.probabilities, axis=-1) <= 0).all()
+        assert (looked.probabilities.sum(axis=-1) <= 1 + 1e-5).all()
+        # The average's first is among the heads': what they keep of it is part of it.
+        place, p = looked.average[0]
+        kept = float(looked.probabilities[looked.positions == place].sum()) / (30 * 9)
+        assert 0.5 * p < kept <= p * (1 + 1e-6)
+
+
+def test_all_of_a_few_rows_sums_to_one(llm: LLM, prompt: list[int]) -> None:
+    """With nothing left out, each head's row is whole."""
+    replay = Replay(llm.runner, 4)
+    (rows,) = replay.open_rows(0, prompt[:4])
+    looks, _ = see_attention(llm.runner.config, replay, rows, kept=4)
+    for t, looked in enumerate(looks):
+        assert looked.probabilities.sum(axis=-1) == pytest.approx(1, abs=1e-6)
+        assert ((looked.positions >= 0).sum(axis=-1) == t + 1).all()
+        assert sum(p for _, p in looked.average) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_every_family(tmp_path: Path, name: str) -> None:
+    """With windows, soft caps, scaled embeddings, learnt positions: rows beyond every window, closed before them."""
+    ids = list(PROMPTS.values())[-1]
+    with (
+        open_gguf(write_case(tmp_path / "tiny.gguf", name)) as gguf,
+        ModelRunner(gguf, threads=2, context=128) as runner,
+    ):
+        replay = Replay(runner, len(ids))
+        replay.compute(ids[:60])
+        (rows,) = replay.open_rows(60, ids[60:])
+        closed = runner.step(make_batch([Piece(0, ids, list(range(runner.kv.num_pages)))]))
+        assert np.array_equal(rows.logits[-1].view(np.uint32), closed[0].view(np.uint32))
+        lens = end_of_forward(runner, rows.residual[-1])
+        assert np.array_equal(lens.view(np.uint32), rows.logits.view(np.uint32))
+        looks, difference = see_attention(runner.config, replay, rows, kept=len(ids))
+        assert difference <= 1e-4 * float(np.abs(rows.attended).max())
+    windows = np.array(runner.config.windows)
+    for looked, position in zip(looks, range(60, len(ids)), strict=True):
+        assert looked.probabilities.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+        seen = (looked.positions >= 0).sum(axis=-1)
+        assert (seen <= np.where(windows, windows, position + 1)[:, None]).all()
+
+
+def test_attention_is_transformers_within_its_own_error(smollm2_path: Path) -> None:
+    """The rule by which attention is derived, on float64's queries and keys, beside `output_attentions`."""
+    with np.load(HIDDEN, allow_pickle=False) as file:
+        hidden = {name: np.array(file[name]) for name in file.files}
+    ids, seen = hidden["ids"].tolist(), dict[int, Any]()
+
+    def tap(name: str, layer: int, array: Any) -> None:
+        if name == "rope":
+            seen[layer] = np.array(array)
+
+    with open_gguf(smollm2_path) as gguf:
+        runner = ReferenceRunner(gguf, context=64, max_tokens=len(ids))
+    runner.step(make_batch([Piece(0, ids, list(range(runner.num_pages)))]), tap)
+    config = runner.config
+    H, Hkv, Dh = config.num_heads, config.num_kv_heads, config.head_dim
+    for layer in range(config.num_layers):
+        heads = seen[layer].reshape(len(ids), H + 2 * Hkv, Dh)
+        rule = ScoreRule(config.windows[layer], config.attention_scale, config.attention_cap)
+        ours = probabilities_of_rows(heads[:, :H], heads[:, H : H + Hkv], np.arange(len(ids)), rule)
+        theirs = hidden["attentions"][layer].swapaxes(0, 1)  # [T, H, C]
+        assert np.abs(ours - theirs).max() <= 2 * hidden["attentions_error"][layer] + 1e-6, layer
+
+
+def test_the_funnel_narrows(found: Explanation) -> None:
+    for token in found.tokens:
+        kept = [step.kept for step in token.choice.steps]
+        assert kept == sorted(kept, reverse=True)
+        assert [step.name for step in token.choice.steps if step.changed][:2] == ["penalties", "temperature"]
+        assert token.choice.winner.probabilities["top_p"] > 0
+
+
+def test_every_token_has_its_step(found: Explanation, prompt: list[int]) -> None:
+    numbers = [each.number for each in found.steps]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [token.step for token in found.tokens] == numbers[-len(found.tokens) :]
+    first = found.steps[0]
+    (piece,) = first.pieces
+    assert (piece.request_id, piece.start + piece.num_tokens, piece.sampled) == (found.request_id, len(prompt), 1)
+    for each in found.steps:
+        assert each.seconds > 0
+        (piece,) = each.pieces
+        assert piece.blocks == -(-(piece.start + piece.num_tokens) // found.block_length)
+        assert each.blocks_held == piece.blocks
+    actions = [(each.name, each.action) for each in found.decisions]
+    assert actions == [(found.request_id, "admitted"), (found.request_id, "ended")]
+
+
+def test_among_others_and_with_a_cached_prompt(llm: LLM, prompt: list[int], found: Explanation) -> None:
+    """The explanation is of the sequence, whoever else is in the batch; the others are seen in the steps."""
+    lasting = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    other = llm.stream([prompt[0], *range(300, 340)], lasting)
+    next(other)
+    again = explain(llm, prompt, PARAMS)
+    assert sum(len(delta.token_ids) for delta in other) == 59
+    assert again.statistics.cached_tokens > 0
+    assert [each.id for each in again.tokens] == [each.id for each in found.tokens]
+    for one, two in zip(again.tokens, found.tokens, strict=True):
+        assert one.lens == two.lens
+        assert one.choice == two.choice
+        assert np.array_equal(one.looked.probabilities, two.looked.probabilities)
+    assert any(len(each.pieces) > 1 for each in again.steps)
+
+
+def test_an_answer_that_was_not_given_is_not_explained(llm: LLM, prompt: list[int]) -> None:
+    """The open run is the judge."""
+    output = llm.generate([prompt], PARAMS, use_tqdm=False)[0]
+    output.outputs[0].token_ids[4] ^= 1
+    with pytest.raises(ComputationError, match=rf"position {len(prompt) + 4} has token \d+, and the open run chooses"):
+        explain_output(llm, output, PARAMS)
+
+
+def test_structured_answers_too(llm: LLM, prompt: list[int]) -> None:
+    params = SamplingParams(temperature=1, seed=2, max_tokens=8, structured_outputs={"choice": ["salt", "water"]})
+    seen = explain(llm, prompt, params)
+    assert seen.text in ("salt", "water")
+    assert all(step.kept < 100 for step in seen.tokens[0].choice.steps if step.name == "masks")
+    json.dumps(explanation_dict(seen), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"n": 2}, "n is 2"), ({"max_tokens": MOST_EXPLAINED + 1}, "max_tokens is 1025"), ({"max_tokens": None}, "None")],
+)
+def test_what_is_refused(llm: LLM, prompt: list[int], changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        explain(llm, prompt, dataclasses.replace(PARAMS, **changes))
+
+
+def test_what_is_kept_of_heads_is_bounded(llm: LLM) -> None:
+    config = llm.runner.config
+    assert kept_of_head(10, config) == 4
+    for rows in (200, 1000, 1024):
+        kept = kept_of_head(rows, config)
+        assert kept == 1 or rows * 270 * kept <= MOST_KEPT
+    assert kept_of_head(100_000, config) == 1
+
+
+def test_a_watcher_that_fails_harms_nobody(llm: LLM, prompt: list[int]) -> None:
+    class Broken:
+        def wants_clocks(self, step: Step) -> bool:
+            return False
+
+        def saw(self, seen: SeenStep) -> None:
+            raise ValueError("a watcher's own fault")
+
+    llm.engine().call(lambda core: core.watchers.append(Broken())).result()
+    with pytest.warns(UserWarning, match="a watcher's own fault"):
+        output = llm.generate([prompt], PARAMS, use_tqdm=False)[0]
+    assert len(output.outputs[0].token_ids) == 10
+    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+
+
+def test_as_data(found: Explanation) -> None:
+    data = json.loads(json.dumps(explanation_dict(found), allow_nan=False))
+    token, seen = data["tokens"][3], found.tokens[3]
+    assert (token["id"], token["step"]) == (seen.id, seen.step)
+    assert token["lens"][0]["layer"] == -1
+    assert token["attention"]["average"][0] == list(seen.looked.average[0])
+    first = token["attention"]["heads"][2][1][0]
+    assert first == [int(seen.looked.positions[2, 1, 0]), float(seen.looked.probabilities[2, 1, 0])]
+    assert data["steps"][0]["pieces"][0]["request_id"] == found.request_id
+    assert all(str(each["id"]) in data["pieces"] for each in data["prompt"])
+
+
+def test_rows_hold_what_they_say(llm: LLM, prompt: list[int]) -> None:
+    (rows,) = Replay(llm.runner, 3).open_rows(0, prompt[:3])
+    config = llm.runner.config
+    assert isinstance(rows, OpenRows)
+    assert rows.residual.shape == (config.num_layers + 1, 3, config.width)
+    assert rows.queries.shape == rows.attended.shape == (config.num_layers, 3, config.num_heads, config.head_dim)
+    assert rows.logits.shape == (3, config.vocab_size)
+    assert math.isfinite(float(rows.residual.sum()))

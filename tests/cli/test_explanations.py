@@ -1,0 +1,116 @@
+"""The explanation of an answer in the terminal and in files, as commands offer it."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import cutaway
+from rich.console import Console
+
+from cutaway import LLM, SamplingParams
+from cutaway.audit.explain.explanation import Explanation, explain
+from cutaway.audit.limits import MachineLimits
+from cutaway.audit.request_ledger import meter_of
+from cutaway.cli.explain_text import explanation_pages, leads_from, sparkline
+from cutaway.cli.report import AskedExplanation
+from cutaway.cli.tables import print_whole
+from cutaway.errors import InvalidRequestError
+
+PARAMS = SamplingParams(temperature=0.9, top_p=0.8, seed=3, max_tokens=5)
+
+
+@pytest.fixture(scope="module")
+def llm(smollm2_path: Path) -> Iterator[LLM]:
+    with LLM(smollm2_path, threads=2, max_model_len=256) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def found(llm: LLM, limits: MachineLimits) -> Explanation:
+    return explain(llm, [1, *range(300, 312)], PARAMS, meter=meter_of(llm, limits))
+
+
+def printed(pages: Any) -> str:
+    output = io.StringIO()
+    print_whole(Console(file=output, width=140), pages)
+    return output.getvalue()
+
+
+def test_every_token_has_a_line(found: Explanation) -> None:
+    lines = printed(explanation_pages(found)).splitlines()
+    for token in found.tokens:
+        (line,) = (each for each in lines if each.startswith(f"{token.position} "))
+        steps = token.choice.steps
+        assert f" {steps[-1].kept:,} " in line
+        layer = leads_from(token)
+        assert (layer is None) == (token.lens[-1].rank != 1)
+        assert layer is None or all(row.rank == 1 for row in token.lens[layer + 1 :])
+    assert any(line.startswith("What it took: its share of 5 steps, 17 rows") for line in lines)
+    assert "How" not in printed(explanation_pages(found))
+
+
+def test_one_token_in_full(found: Explanation) -> None:
+    text = printed(explanation_pages(found, 0))
+    token = found.tokens[0]
+    assert f"at {token.position} was chosen" in text
+    for step in token.choice.steps:
+        assert any(line.startswith(step.name) and f" {step.kept:,} " in line for line in text.splitlines())
+    assert len([line for line in text.splitlines() if line.split()[:1] in (["0"], ["29"], ["emb."])]) >= 3
+    changed = [step.name for step in token.choice.steps if step.changed]
+    gone = sum(each.probabilities[name] == 0 for each in token.choice.candidates for name in changed)
+    assert text.count("dropped") == gone
+
+
+def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
+    asked = AskedExplanation(tmp_path / "a.html", tmp_path / "a.json", in_terminal=True)
+    asked.check(PARAMS)
+    output = io.StringIO()
+    finish = asked.begin(llm, with_ledger=False)
+    answer = llm.generate([[1, 5, 6, 7]], PARAMS, use_tqdm=False)[0]
+    finish(answer, PARAMS, Console(file=output, width=140))
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert [each["id"] for each in data["tokens"]] == answer.outputs[0].token_ids
+    assert data["ledger"] is None
+    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert "The answer, token by token" in output.getvalue()
+    assert "a.html" in output.getvalue()
+    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
+
+
+def test_trace_with_a_report(tmp_path: Path) -> None:
+    """Without taps there is no folder; the answer is on standard output alone."""
+    asked = ("--report", "a.html", "--explanation", "a.json", "--max-tokens", "3", "--seed", "1")
+    result = cutaway("trace", "smollm2", "Name a river.", *asked, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert result.stdout == data["text"] + "\n"
+    assert data["ledger"]["steps"] == 3
+    assert "a.html: open it in a browser" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
+
+
+def test_nothing_asked_nothing_watched(llm: LLM) -> None:
+    asked = AskedExplanation(None, None, in_terminal=False)
+    asked.check(SamplingParams(n=3))
+    asked.begin(llm)
+    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+
+
+def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
+    for asked, params, said in (
+        (AskedExplanation(tmp_path, None, False), PARAMS, "--report .* is a folder"),
+        (AskedExplanation(None, tmp_path / "no" / "a.json", False), PARAMS, "--explanation .*there is no folder"),
+        (AskedExplanation(None, None, True), SamplingParams(max_tokens=5000), "max_tokens is 5000"),
+    ):
+        with pytest.raises(InvalidRequestError, match=said):
+            asked.check(params)
+
+
+def test_bars() -> None:
+    assert sparkline([0, 1, 2, 4, 8]) == "▁▂▃▅█"
+    assert sparkline([3] * 120) == "█" * 60
+    assert sparkline([]) == ""
