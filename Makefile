@@ -10,7 +10,7 @@ MODELS ?= qwen2.5-coder-0.5b-instruct
 
 # Install, and ask a model something.
 run:
-	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/cutaway run smollm2 "What is the capital of France?"
+	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/cutaway run smollm2 "What is gravity?"
 
 # Install for development, and run the tests. It wants the .venv that `run` made.
 test:

@@ -64,7 +64,7 @@ def test_it_runs_the_command_of_the_readme_with_pinned_versions(checkout: Path) 
     pinned = (checkout / "constraints.txt").as_uri()
     assert (checkout / "calls").read_text().splitlines() == [
         f"pip install . [{pinned}]",
-        f"cutaway run smollm2 What is the capital of France? [{pinned}]",
+        f"cutaway run smollm2 What is gravity? [{pinned}]",
         f"pip install -e .[test] [{pinned}]",
         "pytest -n 2 []",
         f"pip install -e .[dev] [{pinned}]",

@@ -47,7 +47,7 @@ def test_what_is_not_said_is_not_advised(tmp_path: Path) -> None:
     assert default_params(source({}), None, "auto") == {}
 
 
-@pytest.mark.parametrize("entry", {*CATALOGUE.values(), *HUB_ALIASES.values()}, ids=lambda entry: entry.alias)
+@pytest.mark.parametrize("entry", [*CATALOGUE.values(), *HUB_ALIASES.values()], ids=lambda entry: entry.alias)
 def test_the_catalogue_advises_where_the_file_does_not(entry: Any) -> None:
     assert default_params(source({}), entry, "auto") == dict(entry.sampling) != {}
     SamplingParams(**dict(entry.sampling))

@@ -38,6 +38,26 @@ def read_prompt(prompt: str | None, file: Path | None, command: str) -> str:
     return prompt
 
 
+def read_question(
+    prompt: str | None, file: Path | None, command: str, *, raw: bool, system: str | None, chat_template: str | None
+) -> str:
+    """The text of a question; or with ``raw`` of what is to be completed, with neither system message nor template.
+
+    Raises InvalidRequestError, also for a text that is empty, or none.
+    """
+    if raw and system is not None:
+        raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
+    if raw and chat_template is not None:
+        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
+    text = read_prompt(prompt, file, command)
+    if not text:
+        raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
+    from cutaway.tokenizer.legal_text import check_legal  # here: a command that only explains itself needs no tokenizer
+
+    check_legal(text, "the prompt")
+    return text
+
+
 def _decode(data: bytes, origin: str) -> str:
     if len(data) > LARGEST_PROMPT:
         raise InvalidRequestError(f"{origin} has more than {LARGEST_PROMPT} bytes, the limit of a prompt.", "prompt")

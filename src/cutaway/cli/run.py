@@ -39,7 +39,7 @@ from cutaway.cli.options import (
     effective,
     with_advice,
 )
-from cutaway.cli.prompt import read_prompt
+from cutaway.cli.prompt import read_question
 from cutaway.cli.recording import RecordFile, RecordKey, RecordLevel, record_of
 from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -81,7 +81,6 @@ def run(
 ) -> None:
     """Ask a model something."""
     from cutaway.sampling.params import SamplingParams
-    from cutaway.tokenizer.legal_text import check_legal
 
     given = {
         "temperature": temperature,
@@ -99,16 +98,9 @@ def run(
         "logprobs": logprobs,
     }
     SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
-    if raw and system is not None:
-        raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
-    if raw and chat_template is not None:
-        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
     if logprobs is not None and not as_json:
         raise InvalidRequestError("logprobs are printed with --json only. Add it, or leave --logprobs.", "logprobs")
-    text = read_prompt(prompt, file, "run")
-    if not text:
-        raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
-    check_legal(text, "the prompt")
+    text = read_question(prompt, file, "run", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.engine.llm import LLM
 

@@ -30,9 +30,8 @@ from cutaway.cli.options import (
     Threads,
     with_advice,
 )
-from cutaway.cli.prompt import read_prompt
+from cutaway.cli.prompt import read_question
 from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Report
-from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from cutaway.audit.taps.request import TapRequest
@@ -84,7 +83,6 @@ def trace(
     from cutaway.audit.trace import new_folder
     from cutaway.memory.byte_size import parse_bytes
     from cutaway.sampling.params import SamplingParams
-    from cutaway.tokenizer.legal_text import check_legal
 
     asked = AskedExplanation(report, explanation, explain)
     request = TapRequest(*(tap or ())) if tap or not asked.wanted else None
@@ -100,14 +98,7 @@ def trace(
     }
     # What is wrong with them is told before anything is loaded.
     asked.check(SamplingParams(**with_advice(given, {})))
-    if raw and system is not None:
-        raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
-    if raw and chat_template is not None:
-        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
-    text = read_prompt(prompt, file, "trace")
-    if not text:
-        raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
-    check_legal(text, "the prompt")
+    text = read_question(prompt, file, "trace", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.engine.llm import LLM
 

@@ -29,7 +29,7 @@ from cutaway.cli.options import (
     TopK,
     TopP,
 )
-from cutaway.cli.prompt import read_prompt
+from cutaway.cli.prompt import read_question
 from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def walk(
     from cutaway.audit.walk.walk import TimesWanted, WalkSettings
     from cutaway.audit.walk.walk import walk as walk_through
     from cutaway.sampling.params import fresh_seed
-    from cutaway.tokenizer.legal_text import check_legal
 
     settings = WalkSettings(
         temperatures=read_temperatures(temperature),
@@ -94,14 +93,7 @@ def walk(
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
     )
-    if raw and system is not None:
-        raise InvalidRequestError("there are --system and --raw; a raw text has no system message. Leave one.", "raw")
-    if raw and chat_template is not None:
-        raise InvalidRequestError("there are --chat-template and --raw; a raw text has no template. Leave one.", "raw")
-    text = read_prompt(prompt, file, "walk")
-    if not text:
-        raise InvalidRequestError("the prompt is empty; it must have at least 1 character. Write something.", "prompt")
-    check_legal(text, "the prompt")
+    text = read_question(prompt, file, "walk", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.audit.limits import measure_limits
     from cutaway.audit.walk.tokens import find_ids
