@@ -386,7 +386,7 @@ def test_options_outside_their_limits(
     smollm2_path: Path, options: dict[str, Any], field: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is compiled or loaded."""
-    monkeypatch.setattr("cutaway.engine.llm._compile_aside", None)
+    monkeypatch.setattr("cutaway.engine.load._compile_aside", None)
     with pytest.raises(InvalidRequestError, match=message) as caught:
         LLM(smollm2_path, **options)
     assert caught.value.field == field
@@ -456,7 +456,7 @@ def test_options_of_vllm_that_ask_for_something_are_refused(
     smollm2_path: Path, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is loaded; those that ask for nothing are in tests/scripts."""
-    monkeypatch.setattr("cutaway.engine.llm.resolve", None)
+    monkeypatch.setattr("cutaway.engine.load.resolve", None)
     with pytest.raises(InvalidRequestError, match=message) as caught:
         LLM(smollm2_path, **options)
     assert caught.value.field == next(iter(options))
@@ -496,8 +496,8 @@ def test_a_model_that_needs_a_template_is_refused_before_its_weights_are_loaded(
     def load(*arguments: Any, **options: Any) -> None:
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("cutaway.engine.llm.ModelRunner", load)
-    monkeypatch.setattr("cutaway.engine.llm.compile_for_any_model", lambda _: None)
+    monkeypatch.setattr("cutaway.engine.load.ModelRunner", load)
+    monkeypatch.setattr("cutaway.engine.load.compile_for_any_model", lambda _: None)
     path = tmp_path / "base.gguf"
     key = b"tokenizer.chat_template"
     path.write_bytes(smollm2_path.read_bytes().replace(key, key.upper(), 1))

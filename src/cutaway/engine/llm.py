@@ -6,53 +6,41 @@ streamed.
 
 import os
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-from cutaway.engine.compile import compile_for_any_model
 from cutaway.engine.core import EngineCore
-from cutaway.engine.default_params import default_params
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
+from cutaway.engine.load import load_engine
 from cutaway.engine.observer import Observer
 from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
-from cutaway.engine.plan import check_available, engine_limits, settings_within
 from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
 from cutaway.engine.progress import progress_bar
 from cutaway.engine.prompts import Prompt, as_list, chat_prompt, conversations, prompt_ids
 from cutaway.engine.received import Received
 from cutaway.engine.requests import Requests, TextAndIds, one_for_each
 from cutaway.engine.run_all import run_all, sink_of
-from cutaway.engine.runner import ModelRunner, choose_context
-from cutaway.engine.settings import check_options, engine_settings
+from cutaway.engine.runner import ModelRunner
+from cutaway.engine.settings import check_options
 from cutaway.engine.step_batch import ScratchPage
 from cutaway.engine.stream import Stream
 from cutaway.engine.tap_limits import TapAdmission, tap_limits
 from cutaway.engine.totals import Totals
 from cutaway.engine.watched import Tapping
-from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
-from cutaway.formats.open_model import open_model
-from cutaway.formats.source import ModelSource
-from cutaway.hub.catalogue import CATALOGUE, find_hub_alias
+from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.hub.progress import Progress
-from cutaway.hub.resolve import resolve
 from cutaway.memory.byte_size import parse_bytes
 from cutaway.memory.kv_cache import kv_format
 from cutaway.memory.kv_setting import kv_setting
-from cutaway.model.config import ModelConfig, read_config
-from cutaway.model.loader import check_tensors
-from cutaway.ops.cpu.processors import default_threads
 from cutaway.ops.cpu.threads import check_threads
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.params_checks import is_integer, shown
 from cutaway.scheduler.decisions import Decision
-from cutaway.tokenizer.open_tokenizer import open_tokenizer
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 CLOSED: Final = "this LLM is closed. Load the model again."
@@ -163,42 +151,22 @@ class LLM:
             raise InvalidRequestError(
                 f"model is {model!r}; it must be a name, such as 'smollm2', or the path of a GGUF file.", "model"
             )
-        name = os.fspath(model)
-        # What every model needs is compiled while a catalogued file is fetched; another file is looked at first.
-        compiling = _compile_aside(kv_dtype) if name in CATALOGUE or find_hub_alias(name) else None
-        self.model = resolve(name, progress)
-        with open_model(self.model.path) as source:
-            config = read_config(source)
-            check_tensors(source, config)
-            _warn_of_key_biases(source, config, kv_dtype)
-            self.default_params = default_params(source, self.model.entry, generation_config)
-            self.settings = engine_settings(choose_context(max_model_len, config), setting, **options)
-            compiling = compiling or _compile_aside(kv_dtype)
-            self.tokenizer: Tokenizer = open_tokenizer(source, chat_template)
-            if needs_chat:
-                self.tokenizer.require_chat_template()
-            if self.tokenizer.vocab_size != config.vocab_size:  # an id without a text could be drawn, or the reverse
-                raise ModelFileError(
-                    f"{self.model.path}: the tokenizer has {self.tokenizer.vocab_size} tokens, the embedding "
-                    f"{config.vocab_size} rows. The file is damaged; fetch it again."
-                )
-            compiling.result()
-            members = default_threads() if threads is None else threads
-            if limit is not None:
-                self.settings = settings_within(limit, source, config, self.settings, members, kv_dtype)
-            given = "memory" if limit is not None else None if kv_tokens is None else "kv_tokens"
-            check_available(source, config, self.settings, members, kv_dtype, given)
-            self.runner = ModelRunner(
-                source,
-                threads=members,
-                context=self.settings.context,
-                max_tokens=self.settings.max_num_batched_tokens,
-                max_outputs=engine_limits(self.settings, 1).max_outputs,
-                kv_dtype=kv_dtype,
-                page_length=self.settings.page_length,
-                num_pages=self.settings.num_pages,
-            )
-        self.runner.touch()  # here, where nothing of the file is in memory any more
+        loaded = load_engine(
+            os.fspath(model),
+            options,
+            threads=threads,
+            max_model_len=max_model_len,
+            setting=setting,
+            kv_dtype=kv_dtype,
+            memory=limit,
+            chat_template=chat_template,
+            generation_config=generation_config,
+            needs_chat=needs_chat,
+            progress=progress,
+        )
+        self.model, self.settings, self.default_params = loaded.model, loaded.settings, loaded.default_params
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        self.runner: ModelRunner = loaded.runner
         scratch = self.settings.scratch_page
         self._core = EngineCore(
             self.runner,
@@ -402,7 +370,7 @@ class LLM:
         """What is used where no parameters are given: ``SamplingParams()``, with what the model's authors advise
         (``default_params``, a mapping), unless the model was loaded with ``generation_config="vllm"``.
         """
-        return SamplingParams(**self.default_params)  # type: ignore[arg-type]  # the names are those of numbers
+        return SamplingParams(**self.default_params)
 
     def decisions(self) -> list[Decision]:
         """What the scheduler decided lately, about whom and why; the oldest first."""
@@ -452,33 +420,6 @@ class LLM:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _compile_aside(kv_dtype: str) -> "Future[None]":
-    """Compile what every model needs in a thread of its own; the future says when it is done, or what went wrong."""
-    compiling = Future[None]()
-
-    def fulfil() -> None:
-        try:
-            compile_for_any_model(kv_dtype)
-        except BaseException as error:
-            compiling.set_exception(error)
-        else:
-            compiling.set_result(None)
-
-    threading.Thread(target=fulfil, name="cutaway-compile", daemon=True).start()
-    return compiling
-
-
-def _warn_of_key_biases(source: ModelSource, config: ModelConfig, kv_dtype: str) -> None:
-    """One scale serves all numbers of a key, and a bias makes some of them much greater than the others."""
-    names = (f"blk.0.{name}.bias" for name in ("attn_k", "attn_qkv"))
-    if kv_dtype == "int8" and any(name in source.tensors for name in names):
-        warnings.warn(
-            f"the keys of {config.name} have biases, and kv_dtype is 'int8': the other numbers of a key are rounded "
-            "coarsely, and answers may differ much from the model's (docs/kv-cache.md). Use kv_dtype='f16'.",
-            stacklevel=3,
-        )
 
 
 def _check_threads(threads: int | None) -> int | None:
