@@ -168,10 +168,12 @@ def test_a_disk_that_is_full_later_harms_no_request(
     written = 0
     write = os.write
 
-    def full(descriptor: int, line: bytes) -> int:
+    def full(descriptor: int, content: bytes) -> int:
+        """Room for seven lines, however many come at once, and a part of the next."""
         nonlocal written
-        written += 1
-        return write(descriptor, line if written < 8 else line[:20])
+        lines = content.splitlines(keepends=True)
+        room, written = max(7 - written, 0), written + len(lines)
+        return write(descriptor, b"".join(lines[:room]) + (lines[room][:20] if room < len(lines) else b""))
 
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path)) as llm:
         monkeypatch.setattr(record_file.os, "write", full)
