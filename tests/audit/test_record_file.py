@@ -193,6 +193,37 @@ def test_a_disk_that_is_full_later_harms_no_request(
     assert len(verdict.notes) == 2  # both requests lack their ends
 
 
+def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the room: the lines that fit are there, the error names the first that does not."""
+    before, lines = path.read_bytes(), [b'{"a":1}\n', b'{"b":22}\n', b'{"c":3}\n']
+    ends = [0, 8, 17, 25]
+    calls: list[int] = []
+    for room in range(26):
+        copy = tmp_path / f"{room}.jsonl"
+        copy.write_bytes(before)
+        file = RecordFile(copy)
+        write = os.write
+
+        def short(descriptor: int, content: bytes, room: int = room, write: Any = write) -> int:
+            calls.append(len(content))
+            return write(descriptor, content[:room])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(record_file.os, "write", short)
+            file.write(lines, lambda number: f"line {number}")
+            file.write(lines, lambda number: "never")
+        file.close()
+        whole = sum(end <= room for end in ends) - 1
+        assert copy.read_bytes() == before + b"".join(lines[:whole])
+        assert (file.error is None) == (whole == 3)
+        if file.error is not None:
+            assert f"ended before line {whole} (" in file.error
+            assert ("a part of the line" in file.error) == (room not in ends)
+    assert calls == [25] * 27  # one call for all lines, and none after it has failed
+
+
 RUN = [sys.executable, "-m", "cutaway", "run"]
 ASKED = ["Count to ten.", "--seed", "3", "--temperature", "0.8"]
 

@@ -120,16 +120,22 @@ class Recorder:
             if log is None:
                 continue
             self._keep_rows(request_id, each)
-            for line in log.advance(facts, each):
-                if line["kind"] == "token" and self._operations is not None:
-                    choice = line["choice"]
-                    digests = self._hashes[request_id].digests(choice)
-                    line["operations"] = base64.b64encode(digests).decode("ascii")
-                    if self._rows is not None:
-                        line["tensors"] = self._places.pop((request_id, choice), [])
-                lines.append(line)
+            new = log.advance(facts, each)
+            if self._operations is not None:
+                self._add_operations(request_id, new)
+            lines += new
         if lines:
             self._sink.add(lines)
+
+    def _add_operations(self, request_id: str, lines: list[dict[str, Any]]) -> None:
+        """Complete the lines of a request's tokens."""
+        for line in lines:
+            if line["kind"] == "token":
+                choice = line["choice"]
+                digests = self._hashes[request_id].digests(choice)
+                line["operations"] = base64.b64encode(digests).decode("ascii")
+                if self._rows is not None:
+                    line["tensors"] = self._places.pop((request_id, choice), [])
 
     def _keep_rows(self, request_id: str, observed: Observed) -> None:
         """Write the values of a piece; each choice that it stands for has the place in its next line."""

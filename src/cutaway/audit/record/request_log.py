@@ -4,7 +4,6 @@ In: what each step brought. Out: the contents of its lines, in their order.
 """
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from cutaway.audit.record.request_lines import Steps, begin_line, end_line, scores_line, token_line
@@ -44,24 +43,26 @@ class RequestLog:
         """The first line."""
         return begin_line(self.generation)
 
-    def advance(self, of_step: StepFacts, observed: Observed) -> Iterator[dict[str, Any]]:
+    def advance(self, of_step: StepFacts, observed: Observed) -> list[dict[str, Any]]:
         """The lines that a step brings."""
-        piece, first = observed.piece, observed.piece.sequence.choices[0]
-        part = [of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens]
-        steps = self._steps.setdefault(first, [])
-        steps.append(part)
+        piece = observed.piece
+        first = piece.sequence.choices[0]
+        steps = self._steps.pop(first, [])
+        steps.append([of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens])
         if not piece.choices:
-            return
-        del self._steps[first]
+            self._steps[first] = steps
+            return []
+        lines = []
         for choice, sample, delta in zip(piece.choices, observed.samples, observed.deltas, strict=False):
             assert observed.residual is not None
             residual = self._residuals[choice] = roll(self._residuals[choice], observed.residual)
             number = self.lengths[choice]
             self.lengths[choice] = number + 1
-            yield token_line(self.generation, choice, number, sample, delta, residual.hex(), steps)
+            lines.append(token_line(self.generation, choice, number, sample, delta, residual.hex(), steps))
         if not self._has_scores and first == 0:
             self._has_scores = True
-            yield scores_line(self.generation)
+            lines.append(scores_line(self.generation))
+        return lines
 
     def end(self, reason: str) -> dict[str, Any]:
         """The last line."""
