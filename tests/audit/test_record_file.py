@@ -168,10 +168,12 @@ def test_a_disk_that_is_full_later_harms_no_request(
     written = 0
     write = os.write
 
-    def full(descriptor: int, line: bytes) -> int:
+    def full(descriptor: int, content: bytes) -> int:
+        """Room for seven lines, however many come at once, and a part of the next."""
         nonlocal written
-        written += 1
-        return write(descriptor, line if written < 8 else line[:20])
+        lines = content.splitlines(keepends=True)
+        room, written = max(7 - written, 0), written + len(lines)
+        return write(descriptor, b"".join(lines[:room]) + (lines[room][:20] if room < len(lines) else b""))
 
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path)) as llm:
         monkeypatch.setattr(record_file.os, "write", full)
@@ -189,6 +191,38 @@ def test_a_disk_that_is_full_later_harms_no_request(
     assert verdict.same_bits
     assert verdict.tokens == 5
     assert len(verdict.notes) == 2  # both requests lack their ends
+
+
+def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the room: the lines that fit are there, the error names the first that does not."""
+    before, lines = path.read_bytes(), [b'{"a":1}\n', b'{"b":22}\n', b'{"c":3}\n']
+    ends = [0, 8, 17, 25]
+    calls: list[int] = []
+    for room in range(26):
+        copy = tmp_path / f"{room}.jsonl"
+        copy.write_bytes(before)
+        file = RecordFile(copy)
+        write = os.write
+
+        def short(descriptor: int, content: bytes, room: int = room, write: Any = write) -> int:
+            calls.append(len(content))
+            return write(descriptor, content[:room])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(record_file.os, "write", short)
+            file.write(lines, lambda number: f"line {number}")
+            if room < 25:
+                file.write(lines, lambda number: "never")
+        file.close()
+        whole = sum(end <= room for end in ends) - 1
+        assert copy.read_bytes() == before + b"".join(lines[:whole])
+        assert (file.error is None) == (whole == 3)
+        if file.error is not None:
+            assert f"ended before line {whole} (" in file.error
+            assert ("a part of the line" in file.error) == (room not in ends)
+    assert calls == [25] * 26  # one call for all lines, and none after it has failed
 
 
 RUN = [sys.executable, "-m", "cutaway", "run"]

@@ -34,7 +34,8 @@ def test_the_likeliest_are_listed_and_not_the_first_ids() -> None:
 
 def test_none_and_zero() -> None:
     logits = np.array([3, 2, 1, 0], np.float32)
-    assert sampled(logits) == (sampled(logits).token_id, None, (), None)
+    assert sampled(logits)[1:4] == (None, (), None)
+    assert sampled(logits, temperature=0).noise is None
     alone = sampled(logits, logprobs=0)
     assert alone.top_logprobs == ()
     assert alone.logprob == sampled(logits, logprobs=4).logprob
@@ -85,7 +86,7 @@ def test_a_given_token_is_scored_as_if_it_had_been_drawn() -> None:
     tokens = set()
     for position in range(100):
         drawn = sample_row(logits, SamplingParams(logprobs=2, temperature=3), NoiseKey(1, 0, position), scratch)
-        assert score_row(logits, drawn.token_id, 2, scratch) == drawn
+        assert score_row(logits, drawn.token_id, 2, scratch) == drawn._replace(noise=None)
         tokens.add(drawn.token_id)
     assert len(tokens) > 50
 
@@ -103,7 +104,7 @@ def test_an_impossible_token_scores_minus_infinity() -> None:
     scratch = SamplerScratch.allocate(4)
     impossible = score_row(logits, 1, 0, scratch)
     assert (impossible.logprob, impossible.rank) == (-np.inf, 4)
-    assert score_row(logits, 3, 0, scratch) == (3, 0.0, (), 1)
+    assert score_row(logits, 3, 0, scratch) == (3, 0.0, (), 1, None)
 
 
 @pytest.mark.parametrize(("bad", "message"), [(np.nan, "id 7 .of 9. is NaN"), (-np.inf, "all 9 logits are -inf")])
@@ -137,4 +138,4 @@ def test_a_certain_token_has_logprob_zero() -> None:
     logits = np.full(100, -np.inf, np.float32)
     logits[42] = -7.5
     result = sampled(logits, logprobs=20)
-    assert result == (42, 0.0, ((42, 0.0),), 1)
+    assert result[:4] == (42, 0.0, ((42, 0.0),), 1)

@@ -44,7 +44,7 @@ BY = {"position": (0, 0, 1), "choice": (0, 1, 0), "seed": (1, 0, 0), "seed, uppe
 def _count(logits, asked, history, seed, choice, position, scratch, counts):
     """counts[id] += 1 for DRAWS draws, each with another noise key."""
     for n in range(DRAWS):
-        token, _, _, _ = choose_compiled(logits, asked, history, -1, n * seed, n * choice, n * position, scratch)
+        token, _, _, _, _ = choose_compiled(logits, asked, history, -1, n * seed, n * choice, n * position, scratch)
         counts[token] += 1
 
 

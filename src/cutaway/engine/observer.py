@@ -5,7 +5,7 @@ it asks for a tap, the step runs open, with the same bits. Without an observer n
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from cutaway.engine.generation import Generation
 from cutaway.engine.outputs import Delta
@@ -58,13 +58,15 @@ class Observer(Protocol):
         """The engine has ended."""
 
 
-def observed(results: Sequence[PieceResult], deltas: Sequence[Sequence[Delta]], residuals: Floats) -> list[Observed]:
+def observed(results: Sequence[PieceResult], deltas: Sequence[list[Delta]], residuals: Floats) -> list[Observed]:
     """For each piece of a step; deltas: of each piece; residuals: [O, D], in the order of the rows of logits."""
     found, end = [], 0
-    for result, own in zip(results, deltas, strict=True):
-        piece = result.piece
-        end += piece.num_outputs
-        samples = [each for each in result.samples[: len(own)] if isinstance(each, SampleResult)]
-        residual = residuals[end - 1] if piece.choices and piece.num_outputs else None
-        found.append(Observed(piece, result.generation, result.asking.scores, samples, list(own), residual))
+    for (piece, generation, asking, samples), own in zip(results, deltas, strict=True):
+        outputs = piece.num_outputs
+        end += outputs
+        residual = residuals[end - 1] if outputs and piece.choices else None
+        taken = cast(
+            "list[SampleResult]", samples[: len(own)]
+        )  # an error brings no delta, nor does what comes behind it
+        found.append(Observed(piece, generation, asking.scores, taken, own, residual))
     return found

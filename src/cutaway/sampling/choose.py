@@ -24,7 +24,7 @@ from cutaway.sampling.adjust import (
     masks,
     repetition_penalty,
 )
-from cutaway.sampling.gumbel import draw
+from cutaway.sampling.gumbel import draw, noise_of
 from cutaway.sampling.history import History
 from cutaway.sampling.logprobs import list_best, log_total, logprob, rank
 from cutaway.sampling.params_record import ParamsRecord
@@ -41,9 +41,10 @@ STEPS: Final = ("logit_bias", "masks", "penalties", "temperature", "top_k", "top
 """The declared order. A tap hears "logits", the row as it came, and then these."""
 
 
-Outcome: TypeAlias = tuple[int, np.float32, int, int]
+Outcome: TypeAlias = tuple[int, np.float32, int, int, np.float32]
 """A token, or one of the negative reasons above why there is none; its log-probability and its rank, 0 and 0 where no
-log-probabilities were asked for; how many of the likeliest tokens are listed in ``scratch.best_…``.
+log-probabilities were asked for; how many of the likeliest tokens are listed in ``scratch.best_…``; the noise with
+which it won, NaN where nothing was drawn.
 """
 
 
@@ -64,24 +65,24 @@ def choose(
     V = logits.shape[0]
     copy_tail(logits, scratch.tail)
     peak = np.float32(largest(logits, scratch.tail))  # to CPython, compiled code returns a float64
-    total, listed = np.float32(0.0), 0
+    total, noise, listed = np.float32(0.0), np.float32(np.nan), 0
     if np.isnan(peak):
-        return NOT_A_NUMBER, total, 0, listed
+        return NOT_A_NUMBER, total, 0, listed, noise
     if peak == -np.inf:
-        return NO_CANDIDATE, total, 0, listed
+        return NO_CANDIDATE, total, 0, listed, noise
     if asked.num_logprobs >= 0:
-        total = np.float32(log_total(logits, peak, scratch))
+        total = np.float32(log_total(logits, scratch.tail, peak))
         if asked.num_logprobs > 0:
-            listed = list_best(asked.num_logprobs, total, scratch)
+            listed = list_best(asked.num_logprobs, logits, peak, total, scratch)
     if given >= 0:
-        return given, logprob(logits[given], peak, total), rank(logits, logits[given]), listed
+        return given, logprob(logits[given], peak, total), rank(logits, logits[given]), listed, noise
 
     tap("logits", logits)
     row, highest = logits, peak
     adjusting = adjusts(asked, history)
     if adjusting:
         if not ids_inside(asked, history, V):
-            return OUTSIDE_VOCABULARY, total, 0, listed
+            return OUTSIDE_VOCABULARY, total, 0, listed, noise
         row = scratch.adjusted[:V]
         copy_row(logits, row)
     logit_bias(row, asked.bias_ids, asked.bias_values)
@@ -95,7 +96,7 @@ def choose(
         copy_tail(row, scratch.tail)
         highest = np.float32(largest(row, scratch.tail))
         if highest == -np.inf:
-            return ALL_MASKED, total, 0, listed
+            return ALL_MASKED, total, 0, listed, noise
 
     if np.float32(asked.temperature) == 0:
         token = argmax(row, scratch.tail, highest)
@@ -109,9 +110,10 @@ def choose(
         min_p(scratch.distances, asked.min_p)
         tap("min_p", scratch.distances)
         token = draw(scratch.distances, seed, choice, position)
+        noise = np.float32(noise_of(token, seed, choice, position, scratch.weights))
     if asked.num_logprobs < 0:
-        return token, total, 0, listed
-    return token, logprob(logits[token], peak, total), rank(logits, logits[token]), listed
+        return token, total, 0, listed, noise
+    return token, logprob(logits[token], peak, total), rank(logits, logits[token]), listed, noise
 
 
 def rebind(tap: Callable[[str, Any], None]) -> Callable[..., Outcome]:

@@ -75,13 +75,15 @@ def write_noise(noise: Floats, seed: int, choice: int, position: int) -> None:
 
 
 @jit
-def write_block_noise(first: int, seed: int, choice: int, position: int, block: int) -> None:
-    """The noise of the ids from 64 · block on, 64 float32 from the address ``first`` on."""
-    g0, g1, g2, g3 = block_noise(seed, choice, position, block)
+def noise_of(token: int, seed: int, choice: int, position: int, room: Floats) -> np.float32:
+    """The noise of one id. room: [64] or more, of which the first 64 are overwritten."""
+    g0, g1, g2, g3 = block_noise(seed, choice, position, token // BLOCK)
+    first = room.ctypes.data
     store(first, g0)
     store(first + 64, g1)
     store(first + 128, g2)
     store(first + 192, g3)
+    return room[token % BLOCK]
 
 
 @jit

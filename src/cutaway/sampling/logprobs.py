@@ -7,22 +7,42 @@ token follows, its rank, and the likeliest tokens with theirs.
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.cpu.math import log
+from cutaway.ops.cpu.math import exp, log
 from cutaway.ops.kernel_cache import jit
-from cutaway.ops.simd import first_lane, lane_max, lanes_at_most, load_int, splat, splat_int
+from cutaway.ops.simd import (
+    add,
+    bits_as_int,
+    first_lane,
+    lane_max,
+    lane_sum,
+    lanes_at_most,
+    load_int,
+    splat,
+    splat_int,
+    sub,
+    zeros,
+)
 from cutaway.ops.simd.registers import LANES
-from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, temperature
-from cutaway.sampling.steps import exponentials, top_k
+from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, distance_at, temperature
+from cutaway.sampling.steps import SUM_BLOCK, top_k
 
 
 @jit
-def log_total(logits: Floats, peak: np.float32, scratch: SamplerScratch) -> np.float32:
-    """ln Σ e^(logits[i] - peak), at least 0; ``scratch.distances`` are left at temperature 1. peak: the largest logit.
+def log_total(logits: Floats, tail: Floats, peak: np.float32) -> np.float32:
+    """ln Σ e^(logits[i] - peak), at least 0. peak: the largest logit; tail: [16] of ``row.copy_tail``.
 
-    The order of the sum is that of ``steps.exponentials``.
+    The order of the sum is that of ``steps.exponentials``, but nothing is written.
     """
-    temperature(logits, scratch.tail, peak, np.float32(1.0), scratch.distances)
-    return lane_max(log(splat(exponentials(scratch.distances, scratch.weights))))
+    V = logits.shape[0]
+    total = zeros(1)
+    for start in range(0, V, SUM_BLOCK):
+        part = zeros(1)
+        for i in range(start, min(start + SUM_BLOCK, V), LANES):
+            distance = distance_at(logits, tail, peak, i)
+            if lanes_at_most(bits_as_int(distance), splat_int(INFINITY_BITS - 1)):
+                part = add(part, exp(sub(zeros(1), distance)))
+        total = add(total, part)
+    return lane_max(log(splat(lane_sum(total))))
 
 
 @jit
@@ -32,12 +52,13 @@ def logprob(logit: np.float32, peak: np.float32, total: np.float32) -> np.float3
 
 
 @jit
-def list_best(count: int, total: np.float32, scratch: SamplerScratch) -> int:
+def list_best(count: int, logits: Floats, peak: np.float32, total: np.float32, scratch: SamplerScratch) -> int:
     """Write the ``count`` likeliest ids and their log-probabilities to ``scratch.best_…``; returns how many there are.
 
-    The likelier first, the lower id first among equals. Tokens whose logit is -∞ are not listed. In:
-    ``scratch.distances`` as ``log_total`` left them; they are used up.
+    The likelier first, the lower id first among equals. Tokens whose logit is -∞ are not listed. ``scratch.distances``
+    are used up.
     """
+    temperature(logits, scratch.tail, peak, np.float32(1.0), scratch.distances)
     top_k(scratch.distances, count, scratch.weights, scratch.buckets)
     base = scratch.distances.ctypes.data
     ids, values = scratch.best_ids, scratch.best_logprobs

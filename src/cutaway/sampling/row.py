@@ -4,7 +4,7 @@ In: logits [V] float32, of any V. Out: ``largest`` and ``argmax``; ``distances``
 steps. Nothing beyond the row's end is read: the last, partial vector is taken from a padded copy.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -130,6 +130,14 @@ def argmax(logits: Floats, tail: Floats, peak: np.float32) -> int:
     return -1
 
 
+@inner_jit
+def distance_at(logits: Floats, tail: Floats, peak: np.float32, i: int) -> Any:
+    """peak - logits of the 16 ids from i on, a multiple of 16: ≥ 0, and ∞ for a logit of -∞."""
+    x = minimum(load(_vector_at(logits, tail, i)), splat(FARTHEST))
+    # The absolute value turns the -0 that 0 - 0 could give under another sign of zero into 0.
+    return absolute(sub(splat(peak), x))
+
+
 @jit
 def temperature(logits: Floats, tail: Floats, peak: np.float32, t: np.float32, distances: Floats) -> None:
     """distances[i] = (peak - logits[i]) / t, for t > 0: the probability of i is proportional to e^-distance.
@@ -140,8 +148,6 @@ def temperature(logits: Floats, tail: Floats, peak: np.float32, t: np.float32, d
     target = distances.ctypes.data
     end = (logits.shape[0] + LANES - 1) // LANES * LANES
     for i in range(0, end, LANES):
-        x = minimum(load(_vector_at(logits, tail, i)), splat(FARTHEST))
-        # The absolute value turns the -0 that 0 - 0 could give under another sign of zero into 0.
-        store(target + 4 * i, absolute(div(sub(splat(peak), x), splat(t))))
+        store(target + 4 * i, div(distance_at(logits, tail, peak, i), splat(t)))
     for i in range(end, distances.shape[0]):
         distances[i] = np.float32(np.inf)

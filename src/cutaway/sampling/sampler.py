@@ -21,7 +21,7 @@ from cutaway.sampling.choose import (
     choose_compiled,
     rebind,
 )
-from cutaway.sampling.gumbel import write_block_noise, write_noise
+from cutaway.sampling.gumbel import write_noise
 from cutaway.sampling.history import EMPTY_HISTORY, History
 from cutaway.sampling.params import MOST_LOGPROBS, SamplingParams
 from cutaway.sampling.philox import BLOCK
@@ -54,6 +54,7 @@ class SampleResult(NamedTuple):
     logprob: float | None  # of the token; None if not asked for
     top_logprobs: tuple[tuple[int, float], ...]  # (id, logprob) of the likeliest, the likeliest first
     rank: int | None = None  # 1 + the number of tokens that are likelier; None if no logprobs were asked for
+    noise: float | None = None  # with which it won the draw; None where nothing was drawn
 
 
 def sample_row(
@@ -115,13 +116,6 @@ def noise_row(key: NoiseKey, V: int) -> Floats:
     return noise[:V]
 
 
-def noise_of(key: NoiseKey, token_id: int, room: Floats) -> float:
-    """The noise of one id; room: [64] float32, overwritten."""
-    block, place = divmod(token_id, BLOCK)
-    write_block_noise(room.ctypes.data, key.seed, key.choice, key.position, block)
-    return float(room[place])
-
-
 def _checked(logits: Floats, scratch: SamplerScratch) -> Floats:
     """The logits, checked, as memory that compiled code takes."""
     assert logits.dtype == np.float32
@@ -149,11 +143,15 @@ def result_of(outcome: Outcome, row: Row, scratch: SamplerScratch) -> SampleResu
 
 
 def _result(outcome: Outcome, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
-    token, value, place, listed = outcome
+    token, value, place, listed, won = outcome
+    noise = float(won) if won == won else None
     if num_logprobs < 0:
-        return SampleResult(int(token), None, ())
-    best = zip(scratch.best_ids[:listed].tolist(), scratch.best_logprobs[:listed].tolist(), strict=True)
-    return SampleResult(int(token), float(value), tuple(best), int(place))
+        return SampleResult(int(token), None, (), None, noise)
+    best: tuple[tuple[int, float], ...] = ()
+    if listed:
+        ids, values = scratch.best_ids[:listed].tolist(), scratch.best_logprobs[:listed].tolist()
+        best = tuple(zip(ids, values, strict=True))
+    return SampleResult(int(token), float(value), best, int(place), noise)
 
 
 def _no_numbers(logits: Floats, reason: int, where: str) -> ComputationError:

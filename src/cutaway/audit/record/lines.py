@@ -15,7 +15,8 @@ FORMAT: Final = 1
 """Of the record; another number is refused."""
 HASH_HEX: Final = 64
 _TAIL: Final = b',"hash":"'
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+"""Content as JSON in ASCII, without spaces. Raises ValueError where a number is none of JSON."""
 
 
 class Line(NamedTuple):
@@ -43,9 +44,14 @@ def follow(previous: str, body: bytes) -> str:
 
 def write_line(content: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
     """The line, with its end, and its hash. Raises ValueError where a number is none of JSON."""
-    body = _ENCODE(content)[:-1].encode("ascii")
+    return bind(encode(content), previous)
+
+
+def bind(text: str, previous: str) -> tuple[bytes, str]:
+    """The line of a content that is JSON already, and its hash."""
+    body = text[:-1].encode("ascii")
     found = follow(previous, body)
-    return body + _TAIL + found.encode("ascii") + b'"}\n', found
+    return b'%b%b%b"}\n' % (body, _TAIL, found.encode("ascii")), found
 
 
 def read_line(raw: bytes, number: int, path: object) -> Line:

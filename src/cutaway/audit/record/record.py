@@ -4,18 +4,20 @@ In: a file's name and a level. Out: the file (docs/record.md), and a receipt for
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cutaway.audit.record.digests import Told, model_digests
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
+from cutaway.audit.record.lines import bind, encode
 from cutaway.audit.record.receipts import receipt_content, summary_of
 from cutaway.audit.record.record_file import RecordFile
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.session import header
 from cutaway.audit.record.signatures import Signer, read_signer
 from cutaway.audit.record.tensor_files import TensorFiles
+from cutaway.audit.record.token_text import token_text
 from cutaway.engine.llm import LLM
 from cutaway.errors import InvalidRequestError
 
@@ -51,10 +53,17 @@ class RecordSink:
         """The first line of a request."""
         self._last[request_id] = self._file.add(content, self._header, f"request {request_id}")
 
-    def add(self, request_id: str, content: Mapping[str, Any]) -> None:
-        """A further one."""
-        what = f"request {request_id}, {content['kind']} {content.get('token', '')}".rstrip()
-        self._last[request_id] = self._file.add(content, self._last[request_id], what)
+    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+        """Further ones, by one write."""
+        if self.error is not None:
+            return
+        lines: list[bytes] = []
+        for content in contents:
+            request_id, is_token = content["request"], content["kind"] == "token"
+            text = token_text(content) if is_token else encode(content)
+            line, self._last[request_id] = bind(text, self._last[request_id])
+            lines.append(line)
+        self._file.write(lines, lambda number: _name(contents[number]))
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one, and the receipt."""
@@ -71,6 +80,11 @@ class RecordSink:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+
+
+def _name(content: Mapping[str, Any]) -> str:
+    """What a line is called in errors."""
+    return f"request {content['request']}, {content['kind']} {content.get('token', '')}".rstrip()
 
 
 class Record(Recorder):

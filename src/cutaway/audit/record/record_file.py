@@ -1,14 +1,14 @@
-"""The record's file: lines are added to its end, each by one write, each bound to the one it follows.
+"""The record's file: lines are added to its end, those of a step by one write, each bound to the one it follows.
 
-In: the contents of lines. Out: a file of JSON lines. A line that can't be written ends the record: nothing is written
-after it, so that the chain has no gap, and whoever asks is told.
+In: the contents of lines, or lines. Out: a file of JSON lines. A line that can't be written ends the record: nothing is
+written after it, so that the chain has no gap, and whoever asks is told.
 """
 
 import fcntl
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -93,14 +93,29 @@ class RecordFile:
         if self.error is not None:
             return ""
         line, found = write_line(content, previous)
-        try:
-            written = os.write(self._file, line)
-        except OSError as error:
-            self.stop(f"ended before {what} ({error.strerror})")
-        else:
-            if written != len(line):
-                self.stop(f"ended before {what} (there was room for a part of the line)", written)
+        self.write([line], lambda _: what)
         return found
+
+    def write(self, lines: Sequence[bytes], what: Callable[[int], str]) -> None:
+        """Write lines that are bound already, by one call. what: names a line, for the error, if it is the first that
+        can't be written.
+        """
+        if self.error is not None:
+            return
+        content = b"".join(lines)
+        try:
+            left = os.write(self._file, content)
+        except OSError as error:
+            self.stop(f"ended before {what(0)} ({error.strerror})")
+            return
+        if left != len(content):
+            whole = 0
+            while left >= len(lines[whole]):
+                left -= len(lines[whole])
+                whole += 1
+            self.stop(
+                f"ended before {what(whole)} (there was room for {'a part of the line' if left else 'no more'})", left
+            )
 
     def stop(self, how: str, written: int = 0) -> None:
         """Nothing more is written; the bytes that there are of a line are taken away, if that can be done."""

@@ -8,17 +8,13 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
 from cutaway.audit.record.operations import OpenStep, Operations, RowSink, SequenceHashes
-from cutaway.audit.record.request_log import RequestLog
+from cutaway.audit.record.request_log import RequestLog, StepFacts
 from cutaway.engine.generation import Generation
 from cutaway.engine.llm import LLM
 from cutaway.engine.observer import Observed
 from cutaway.engine.steps import Tap
-from cutaway.sampling.philox import BLOCK
-from cutaway.sampling.sampler import NoiseKey, noise_of
 from cutaway.scheduler.step import Step
 
 UNSEEN: Final = "the request was not recorded"
@@ -37,8 +33,8 @@ class LineSink(Protocol):
     def begin(self, request_id: str, content: Mapping[str, Any]) -> None:
         """The first line of a request."""
 
-    def add(self, request_id: str, content: Mapping[str, Any]) -> None:
-        """A further one."""
+    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+        """Further ones, of any requests: all that a step brought."""
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one. Out: for whoever asked."""
@@ -76,8 +72,7 @@ class Recorder:
         self._open: OpenStep | None = None
 
     def attach(self, llm: LLM) -> None:
-        """The engine is there. What is still to be compiled for the lines is, now."""
-        noise_of(NoiseKey(0, 0, 0), 0, np.zeros(BLOCK, np.float32))
+        """The engine is there."""
         if self.opens_steps:
             self._operations = Operations(llm.runner.config)
         self._sink.attach(llm, self.level)
@@ -117,20 +112,30 @@ class Recorder:
         if self._open is not None:
             self._open.commit()
             self._open = None
+        facts = StepFacts(step.number, len(step.pieces), step.num_tokens)
+        lines: list[dict[str, Any]] = []
         for each in observed:
             request_id = each.generation.request_id
             log = self._logs.get(request_id)
             if log is None:
                 continue
             self._keep_rows(request_id, each)
-            for line in log.advance(step, each):
-                if line["kind"] == "token" and self._operations is not None:
-                    choice = line["choice"]
-                    digests = self._hashes[request_id].digests(choice)
-                    line["operations"] = base64.b64encode(digests).decode("ascii")
-                    if self._rows is not None:
-                        line["tensors"] = self._places.pop((request_id, choice), [])
-                self._sink.add(request_id, line)
+            new = log.advance(facts, each)
+            if self._operations is not None:
+                self._add_operations(request_id, new)
+            lines += new
+        if lines:
+            self._sink.add(lines)
+
+    def _add_operations(self, request_id: str, lines: list[dict[str, Any]]) -> None:
+        """Complete the lines of a request's tokens."""
+        for line in lines:
+            if line["kind"] == "token":
+                choice = line["choice"]
+                digests = self._hashes[request_id].digests(choice)
+                line["operations"] = base64.b64encode(digests).decode("ascii")
+                if self._rows is not None:
+                    line["tensors"] = self._places.pop((request_id, choice), [])
 
     def _keep_rows(self, request_id: str, observed: Observed) -> None:
         """Write the values of a piece; each choice that it stands for has the place in its next line."""

@@ -3,7 +3,7 @@
 In: an ``LLM`` whose recorder gives its lines here; a request of a record. Out: the first difference, or none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
@@ -34,15 +34,16 @@ class CollectedLines:
         """A new request."""
         self.error = None
         self.lines = {}
-        self.add(request_id, content)
+        self.add([content])
 
-    def add(self, request_id: str, content: Mapping[str, Any]) -> None:
-        """A further line."""
-        self.lines[key_of(content)] = content
+    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+        """Further lines."""
+        for content in contents:
+            self.lines[key_of(content)] = content
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last line."""
-        self.add(request_id, content)
+        self.add([content])
         return {}
 
     def fail(self, error: Exception) -> None:

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-import numpy as np
-
 from cutaway.audit.record.lines import exact
 from cutaway.engine.choice import Asked
 from cutaway.engine.generation import Generation
 from cutaway.engine.outputs import Delta
-from cutaway.ops.cpu.arrays import Floats
-from cutaway.sampling.sampler import NoiseKey, SampleResult, noise_of
+from cutaway.sampling.sampler import SampleResult
 
 OF_THE_RUN: Final = frozenset({"request", "time", "priority", "steps", "cached", "reason", "tensors"})
 """Fields that depend on when and beside whom a request ran: a replay can't find them again."""
@@ -62,21 +59,9 @@ def scores_line(generation: Generation) -> dict[str, Any]:
 
 
 def token_line(
-    generation: Generation,
-    choice: int,
-    number: int,
-    sample: SampleResult,
-    delta: Delta,
-    residual: str,
-    steps: Steps,
-    room: Floats,
+    generation: Generation, choice: int, number: int, sample: SampleResult, delta: Delta, residual: str, steps: Steps
 ) -> dict[str, Any]:
     """A token. number: among the choice's, from 0. residual: the rolling hash. steps: since the choice's last token."""
-    asked = generation.asked
-    noise = None
-    if np.float32(asked.params.temperature) != 0:  # else nothing is drawn
-        key = NoiseKey(asked.seed, choice, len(asked.prompt_ids) + number)
-        noise = exact(noise_of(key, sample.token_id, room))
     line: dict[str, Any] = {
         "kind": "token",
         "request": generation.request_id,
@@ -85,11 +70,11 @@ def token_line(
         "id": sample.token_id,
         "text": delta.text,
         "logprob": exact(sample.logprob),
-        "noise": noise,
+        "noise": sample.noise,
         "residual": residual,
         "steps": steps,
     }
-    if asked.params.logprobs is not None:
+    if generation.asked.params.logprobs is not None:
         line["rank"], line["top"] = sample.rank, _listed(sample.top_logprobs)
     if delta.finish_reason is not None:
         line["finish"], line["stop"] = delta.finish_reason, delta.stop_reason

@@ -4,25 +4,28 @@ In: what each step brought. Out: the contents of its lines, in their order.
 """
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any, Final
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from cutaway.audit.record.request_lines import Steps, begin_line, end_line, scores_line, token_line
 from cutaway.engine.generation import Generation
 from cutaway.engine.observer import Observed
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.sampling.philox import BLOCK
-from cutaway.scheduler.step import Step
 
 NOTHING: Final = bytes(32)
 """What a rolling hash begins with."""
 
 
 def roll(before: bytes, row: Floats) -> bytes:
-    """SHA-256 of the hash before and of a row [D] float32, little-endian."""
-    return hashlib.sha256(before + row.astype("<f4", copy=False).tobytes()).digest()
+    """SHA-256 of the hash before and of a row [D] float32, little-endian, as all machines are that it runs on."""
+    return hashlib.sha256(b"".join((before, row.data))).digest()
+
+
+class StepFacts(NamedTuple):
+    """What all lines of a step have in common."""
+
+    number: int
+    sequences: int
+    tokens: int
 
 
 class RequestLog:
@@ -35,31 +38,31 @@ class RequestLog:
         self.lengths = [0] * count
         self._steps: dict[int, Steps] = {}  # by choice, since its last token
         self._has_scores = generation.asked.params.prompt_logprobs is None
-        self._room = np.zeros(BLOCK, np.float32)
 
     def begin(self) -> dict[str, Any]:
         """The first line."""
         return begin_line(self.generation)
 
-    def advance(self, step: Step, observed: Observed) -> Iterator[dict[str, Any]]:
+    def advance(self, of_step: StepFacts, observed: Observed) -> list[dict[str, Any]]:
         """The lines that a step brings."""
-        piece, first = observed.piece, observed.piece.sequence.choices[0]
-        part = [step.number, piece.start, piece.num_tokens, len(step.pieces), step.num_tokens]
-        steps = self._steps.setdefault(first, [])
-        steps.append(part)
+        piece = observed.piece
+        first = piece.sequence.choices[0]
+        steps = self._steps.pop(first, [])
+        steps.append([of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens])
         if not piece.choices:
-            return
-        del self._steps[first]
+            self._steps[first] = steps
+            return []
+        lines = []
         for choice, sample, delta in zip(piece.choices, observed.samples, observed.deltas, strict=False):
             assert observed.residual is not None
-            self._residuals[choice] = roll(self._residuals[choice], observed.residual)
+            residual = self._residuals[choice] = roll(self._residuals[choice], observed.residual)
             number = self.lengths[choice]
             self.lengths[choice] = number + 1
-            hashed = self._residuals[choice].hex()
-            yield token_line(self.generation, choice, number, sample, delta, hashed, steps, self._room)
+            lines.append(token_line(self.generation, choice, number, sample, delta, residual.hex(), steps))
         if not self._has_scores and first == 0:
             self._has_scores = True
-            yield scores_line(self.generation)
+            lines.append(scores_line(self.generation))
+        return lines
 
     def end(self, reason: str) -> dict[str, Any]:
         """The last line."""
