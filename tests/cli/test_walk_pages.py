@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner
 
-from cutaway import LLM
+from cutaway import LLM, SamplingParams
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.walk.tokens import SeenToken, find_ids
 from cutaway.audit.walk.walk import TimesWanted, Walk, WalkSettings, WalkTimes
 from cutaway.audit.walk.walk import walk as walk_through
 from cutaway.cli.main import app
+from cutaway.cli.options import with_advice
 from cutaway.cli.run import run
 from cutaway.cli.tables import print_whole
 from cutaway.cli.walk import pages, read_layers, read_temperatures, walk
@@ -353,9 +354,15 @@ def test_long_pieces_are_cut_at_an_ellipsis() -> None:
 
 def test_the_defaults_are_those_of_run() -> None:
     ours, theirs = inspect.signature(walk).parameters, inspect.signature(run).parameters
-    for name in set(ours) - {"temperature", "max_tokens", "layers", "times", "as_json"}:
+    advised = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"}
+    for name in set(ours) - advised - {"max_tokens", "layers", "times", "as_json"}:
         assert ours[name].default == theirs[name].default, name
-    assert read_temperatures(ours["temperature"].default) == (theirs["temperature"].default,)
+    # A walk shows how a choice is made, and takes no advice that would leave nothing to choose.
+    assert {theirs[name].default for name in advised} == {None}
+    without_advice = SamplingParams(**with_advice({}, {}))
+    assert read_temperatures(ours["temperature"].default) == (without_advice.temperature,)
+    for name in advised - {"temperature"}:
+        assert ours[name].default == getattr(without_advice, name), name
 
 
 @pytest.mark.parametrize(
@@ -363,7 +370,8 @@ def test_the_defaults_are_those_of_run() -> None:
 )
 def test_json_has_the_tokens_of_run(smollm2_path: Path, extra: tuple[str, ...]) -> None:
     options = (str(smollm2_path), FRANCE, "--seed", "5", "--max-tokens", "4", "--threads", "1", "--json", *extra)
-    walked, ran = invoke("walk", *options, "--no-times"), invoke("run", *options)
+    unadvised = ("--temperature", "0.7", "--top-p", "0.9")
+    walked, ran = invoke("walk", *options, "--no-times"), invoke("run", *options, *unadvised)
     assert walked.exception is None, walked.exception
     data, expected = json.loads(walked.stdout), json.loads(ran.stdout)
     assert [token["id"] for token in data["new_tokens"]] == expected["token_ids"]

@@ -257,6 +257,7 @@ def test_the_openapi_document(server: RunningServer) -> None:
         "/tokenizer_info",
         "/slots",
         "/metrics",
+        "/ledger",
     }
     for path, methods in document["paths"].items():
         for operation in methods.values():
