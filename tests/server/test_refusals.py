@@ -150,7 +150,7 @@ MESSAGES: list[tuple[Any, str, str]] = [
     ([{"role": "function", "content": "x", "name": "f"}], "messages[0].role", "'tool', with tool_call_id"),
     ([{"role": "assistant", "function_call": {"name": "f"}}], "messages[0].function_call", "Use tool_calls"),
     ([{"role": "assistant", "content": "", "reasoning_content": 5}], "messages[0].reasoning_content", "a text"),
-    (calls({}), "messages[0].tool_calls", "1 calls, which this model's chat template leaves out"),
+    (calls({}), "messages[0].tool_calls", "1 call, which this model's chat template leaves out"),
     ([{"role": "assistant", "tool_calls": [5]}], "messages[0].tool_calls[0]", "an object"),
 ]
 
