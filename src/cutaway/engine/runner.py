@@ -15,7 +15,7 @@ from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
-from cutaway.model.batch import check_batch
+from cutaway.model.batch import Piece, check_batch, make_batch
 from cutaway.model.config import ModelConfig, read_config
 from cutaway.model.forward import forward_compiled, forward_timed, rebind
 from cutaway.model.hidden import hidden_states
@@ -143,6 +143,12 @@ class ModelRunner:
         with float_environment():
             rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
         return self._logits(batch)
+
+    def prepare_open(self) -> None:
+        """Compile what open steps need, where it isn't in the cache: operations, each as Python calls it. It is an open
+        step that nobody sees, and writes to the pool's first page.
+        """
+        self.step_open(make_batch([Piece(0, [0], [0])]), lambda name, layer, array: None)
 
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.

@@ -84,7 +84,10 @@ class Service:
 
         def work() -> None:
             try:
-                loaded.set_result(load())
+                llm = load()
+                if self.settings.max_tap_bytes is not None:  # else all would wait while the first is compiled for
+                    llm.engine().call(lambda core: llm.runner.prepare_open()).result()
+                loaded.set_result(llm)
             except BaseException as error:
                 loaded.set_exception(error)
 
