@@ -53,9 +53,13 @@ class DownloadError(CutawayError):
 
 
 class CapacityError(CutawayError):
-    """Memory, disk or context does not suffice for what was asked."""
+    """Memory, disk or context does not suffice for what was asked; ``field`` names the parameter, where it is one."""
 
     exit_code = 5
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class QueueFullError(CapacityError):

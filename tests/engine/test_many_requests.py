@@ -1,6 +1,8 @@
 """Many requests with the real model: each one's tokens and logprobs are those of its run alone, to the bit."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +209,34 @@ def test_an_error_of_one_ends_all_of_its_call(llm: LLM) -> None:
         llm.generate([ids, ids], [SamplingParams(max_tokens=900, ignore_eos=True), impossible])
     assert len(other.run().outputs[0].token_ids) == 50
     assert llm.engine().call(lambda core: core.has_work).result() is False
+
+
+def test_two_interruptions_leave_no_request_behind(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C pressed twice: the second one comes while the list is being aborted for the first."""
+    commands = llm.engine()._commands
+
+    class Pressed:
+        """Passes commands on, and raises behind the first abort."""
+
+        def __init__(self) -> None:
+            self.count = 0
+
+        def put(self, command: Any) -> None:
+            commands.put(command)
+            self.count += 1
+            if self.count == 2:  # the first was to hold the list
+                raise KeyboardInterrupt
+
+    @contextmanager
+    def pressed_at_first(count: int, shown: bool) -> Iterator[Callable[[], None]]:
+        def press() -> None:
+            raise KeyboardInterrupt
+
+        yield press
+
+    monkeypatch.setattr("cutaway.engine.llm.progress_bar", pressed_at_first)
+    monkeypatch.setattr(llm.engine(), "_commands", Pressed())
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["One", "Two", *["Three"] * 100], SamplingParams(max_tokens=20, ignore_eos=True))
+    monkeypatch.undo()
+    assert llm.engine().call(lambda core: len(core.generations())).result() == 0

@@ -90,9 +90,7 @@ def test_a_pool_beyond_the_machines_memory_is_refused(
 ) -> None:
     """The system would promise it, and kill the process later. The remedy names what was given."""
     monkeypatch.setattr("cutaway.engine.plan.available_bytes", lambda: 200_000_000)
-    monkeypatch.setattr(
-        "cutaway.engine.plan.resident_bytes", lambda: 300_000_000
-    )  # not what other tests have left here
+    monkeypatch.setattr("cutaway.engine.plan.resident_bytes", lambda: 300_000_000)  # without other tests
     message = rf"the KV pool of {tokens} tokens .* has 200,000,000 available\. {remedy} "
     with pytest.raises(CapacityError, match=message):
         LLM(smollm2_path, threads=1, **options)

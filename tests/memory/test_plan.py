@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cutaway.errors import CapacityError, InvalidRequestError
@@ -31,7 +32,10 @@ def test_the_pool_takes_what_is_left_and_can_be_used() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "remedy"),
-    [(1600 + 4 * 48 - 1, "Lower the context to 48 or less, or give it more memory"), (1600, "Give it more memory, or")],
+    [
+        (1600 + 4 * 48 - 1, r"Lower the context \(max_model_len\) to 48 or less, or give it more memory"),
+        (1600, "Give it more memory, or"),
+    ],
 )
 def test_a_context_that_does_not_fit_is_refused_with_the_numbers(limit: int, remedy: str) -> None:
     with pytest.raises(CapacityError, match=f"limit is {limit:,} bytes; runtime 1,000, .*take 1,792.* {remedy}"):
@@ -99,3 +103,10 @@ def test_what_is_no_size(given: Any) -> None:
 def test_an_integer_that_python_does_not_write() -> None:
     with pytest.raises(InvalidRequestError, match="memory is a int that can't be shown; it must be 1 byte"):
         parse_bytes(-(10**5000), "memory")
+
+
+def test_integers_of_numpy_are_sizes() -> None:
+    size = parse_bytes(np.int64(2 << 30), "memory")
+    assert (size, type(size)) == (2 << 30, int)
+    with pytest.raises(InvalidRequestError, match=r"memory is 2147483648\.0; .* or the integer 2147483648"):
+        parse_bytes(float(2 << 30), "memory")

@@ -73,6 +73,7 @@ def test_an_error_is_its_row_s_alone(team: ThreadTeam) -> None:
 
 
 ROOM = """
+from cutaway.engine.plan import resident_bytes
 from cutaway.sampling.rows import SamplerRoom
 before = resident_bytes()
 room = SamplerRoom(1 << 21, 2)
@@ -81,7 +82,7 @@ print(sum(array.nbytes for member in range(2) for array in room.scratch(member))
 
 
 def test_a_room_is_in_memory_from_the_start() -> None:
-    """A zeroed array that nobody has written to is not. In a process that has no memory of earlier tests to give out."""
+    """A zeroed array that nobody has written to is not. In a process of its own, which has no memory to use again."""
     run = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     size, more = map(int, run.stdout.split())

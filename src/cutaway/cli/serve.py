@@ -27,7 +27,10 @@ def serve(
     port: Annotated[int, _option("--port", "0 takes a free one.")] = 8000,
     api_key: Annotated[
         list[str] | None,
-        _option("--api-key", "What clients have to know, but for /health; several in turn, or separated by spaces."),
+        _option(
+            "--api-key",
+            "What clients have to know, but for /health; once for each, or, in the variable, with spaces between.",
+        ),
     ] = None,
     served_model_name: Annotated[
         list[str] | None, _option("--served-model-name", "The model's name for clients; several may be given.")

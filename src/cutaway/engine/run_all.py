@@ -30,8 +30,9 @@ def run_all(
 
     If one fails, or this thread is interrupted, the others are aborted.
     """
+    generations = [each.generation for each in requests]
     try:
-        engine.call(lambda core: core.hold([each.generation for each in requests])).result()
+        engine.call(lambda core: core.hold(generations)).result()
         for _ in requests:
             number, arrival = arrivals.get()
             if isinstance(arrival, BaseException):
@@ -40,6 +41,5 @@ def run_all(
                 requests[number].take(event)
             ended()
     except BaseException:
-        for request in requests:
-            engine.abort(request.generation)
+        engine.abort_all(generations)
         raise

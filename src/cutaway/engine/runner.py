@@ -145,6 +145,12 @@ class ModelRunner:
             rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
         return self.logits_of(batch)
 
+    def prepare_open(self) -> None:
+        """Compile what open steps need, where it isn't in the cache: operations, each as Python calls it. It is an open
+        step that nobody sees, and writes to the pool's first page.
+        """
+        self.step_open(make_batch([Piece(0, [0], [0])]), lambda name, layer, array: None)
+
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.
 

@@ -77,7 +77,8 @@ class TapAdmission:
         if watch.num_bytes > self._limits.max_bytes:
             raise CapacityError(
                 f"the taps would keep up to {watch.num_bytes:,} bytes, {watch.describe()}; the limit (max_tap_bytes) "
-                f"is {self._limits.max_bytes:,}. Name fewer layers or positions, lower max_tokens, or raise the limit."
+                f"is {self._limits.max_bytes:,}. Name fewer layers or positions, lower max_tokens, or raise the limit.",
+                "taps",
             )
         return Watched(watch)
 

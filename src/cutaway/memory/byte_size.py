@@ -5,6 +5,7 @@ In: a text or an integer. Out: bytes.
 
 import re
 from math import inf
+from numbers import Integral
 from typing import Final
 
 from cutaway.errors import InvalidRequestError, shown
@@ -25,8 +26,8 @@ PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", re.I
 
 def parse_bytes(given: object, field: str) -> int:
     """Bytes, 1 at least. Raises InvalidRequestError that names ``field``."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return given
+    if isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 1:  # NumPy's, too
+        return int(given)
     if isinstance(given, str):
         found = PATTERN.fullmatch(given)
         if found is not None and found[2].lower() in UNITS:
@@ -34,6 +35,7 @@ def parse_bytes(given: object, field: str) -> int:
             if 1 <= size < inf:
                 return int(size)
     raise InvalidRequestError(
-        f"{field} is {shown(given):.100}; it must be 1 byte at least, such as '2GiB', '500MB' or 2147483648.",
+        f"{field} is {shown(given):.100}; it must be 1 byte at least, such as '2GiB', '500MB' or the integer "
+        "2147483648.",
         field,
     )

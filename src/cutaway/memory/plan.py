@@ -66,7 +66,7 @@ class MemoryPlan:
         tokens = pages * self.page_length
         if tokens <= 0:
             return "Give it more memory, or use a smaller model or a smaller step."
-        return f"Lower the context to {tokens} or less, or give it more memory."
+        return f"Lower the context (max_model_len) to {tokens} or less, or give it more memory."
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with totals."""

@@ -36,10 +36,10 @@ class ServerSettings:
         if not 0 <= self.port <= 65535:
             raise InvalidRequestError(f"port is {self.port}; it must be 0 to 65535. 0 takes a free one.", "port")
         for key in self.api_keys:
-            if not key.strip() or not key.isascii() or not key.isprintable() or key != key.strip():
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
                 raise InvalidRequestError(
-                    "an API key is empty, or has spaces around it or characters that no header can have. Use ASCII "
-                    "letters and digits.",
+                    "an API key is empty, or has spaces or characters that no header can have. Use ASCII letters and "
+                    "digits; give --api-key once for each key, or in CUTAWAY_API_KEY all with spaces between.",
                     "api_key",
                 )
         if any(not name.strip() for name in self.served_names):

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi.exceptions import HTTPException
 
-from cutaway.errors import CapacityError, CutawayError, InvalidRequestError, QueueFullError
+from cutaway.errors import MOST_SHOWN, CapacityError, CutawayError, InvalidRequestError, QueueFullError
 from cutaway.sampling.params_checks import shown
 
 KINDS: Mapping[int, str] = {
@@ -38,9 +38,10 @@ class ApiError(HTTPException):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """param: the path of the field. code: a word for programs."""
+        """param: the path of the field, cut where a client's own names make it long. code: a word for programs."""
         super().__init__(status, message, dict(headers) if headers else None)
-        self.message, self.param, self.code = message, param, code
+        self.message, self.code = message, code
+        self.param = param if param is None or len(param) <= MOST_SHOWN else f"{param[:MOST_SHOWN]}…"
 
     def body(self) -> dict[str, Any]:
         """The reply."""
@@ -77,7 +78,7 @@ def from_cutaway(error: BaseException) -> ApiError:
     if isinstance(error, InvalidRequestError):
         return ApiError(400, str(error), error.field, "invalid_value")
     if isinstance(error, CapacityError):
-        return ApiError(400, str(error), None, "capacity_exceeded")
+        return ApiError(400, str(error), error.field, "capacity_exceeded")
     if isinstance(error, CutawayError):
         return ApiError(500, str(error), None, type(error).__name__)
     logging.getLogger("cutaway.server").error("a request failed", exc_info=error)

@@ -56,19 +56,23 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
             400, f"there is {there}; it must be one of prompt, content and messages.", next(iter(given), "prompt")
         )
     tokenizer = model.llm.tokenizer
-    if (conversation := body.messages) is not None:
-        use = ToolUse(read_tools(body.tools))
-        ids = (await service.encode(lambda: read_chat(tokenizer, conversation, use, body), "messages")).ids
-    else:
-        ((name, text),) = given.items()
+    ((name, text),) = given.items()
+
+    def encoded() -> list[int]:
+        if (conversation := body.messages) is not None:
+            return read_chat(tokenizer, conversation, ToolUse(read_tools(body.tools)), body).ids
         check_legal(text, name)
         add_bos = False if body.add_special_tokens is False else None
-        special = bool(body.parse_special)
-        ids = await service.encode(lambda: tokenizer.encode(text, parse_special=special, add_bos=add_bos), name)
-    reply: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
-    if body.return_token_strs:
-        reply["token_strs"] = [tokenizer.piece(token) for token in ids]
-    return json_response(reply)
+        return tokenizer.encode(text, parse_special=bool(body.parse_special), add_bos=add_bos)
+
+    def reply() -> Response:
+        ids = encoded()
+        found: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
+        if body.return_token_strs:
+            found["token_strs"] = [tokenizer.piece(token) for token in ids]
+        return json_response(found)
+
+    return await service.encode(reply, name)
 
 
 @router.post("/detokenize")
@@ -76,10 +80,23 @@ async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
     """The text of ids."""
     service: Service = request.app.state.service
     tokenizer = _model(service, body).llm.tokenizer
-    check_ids(body.tokens, tokenizer.vocab_size, "tokens")
-    skip = bool(body.skip_special_tokens)
-    text = await service.encode(lambda: tokenizer.decode(body.tokens, skip_special=skip), "tokens")
-    return json_response({"prompt": text, "content": text})
+    most = service.settings.max_body_size
+
+    def reply() -> Response:
+        check_ids(body.tokens, tokenizer.vocab_size, "tokens")
+        size = sum(len(tokenizer.token_bytes(token)) for token in body.tokens)
+        if size > most:  # a few ids may stand for much text, which is kept until the client has read it
+            raise ApiError(
+                400,
+                f"tokens has {len(body.tokens)} ids of {size} bytes of text together; the server decodes {most} at "
+                "most. Send them in several requests, or raise --max-body-size.",
+                "tokens",
+                "invalid_value",
+            )
+        text = tokenizer.decode(body.tokens, skip_special=bool(body.skip_special_tokens))
+        return json_response({"prompt": text, "content": text})
+
+    return await service.encode(reply, "tokens")
 
 
 @router.post("/apply-template")

@@ -15,7 +15,7 @@ from cutaway.server.answers.receipts import check_receipt
 from cutaway.server.http.route import Route
 from cutaway.server.openai.completion_reply import CompletionReply
 from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
-from cutaway.server.openai.prompts import TextOrIds, check_room, read_prompts
+from cutaway.server.openai.prompts import TextOrIds, check_places, check_room, read_prompts
 from cutaway.server.openai.taps import tap_request
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
@@ -47,6 +47,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "prompt")
     for each in ids:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
+    check_places(ids, params.n, model.llm.settings, "prompt")
     with form.errors():
         name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
         timed = bool(body.return_timings)

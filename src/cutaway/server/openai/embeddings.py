@@ -18,7 +18,7 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.route import Route
 from cutaway.server.openai.completions import prompt_ids
 from cutaway.server.openai.embedding_schema import EmbeddingRequest
-from cutaway.server.openai.prompts import check_ids, read_prompts
+from cutaway.server.openai.prompts import check_ids, check_places, read_prompts
 from cutaway.server.respond import Sendable, respond
 from cutaway.server.service import ServedModel, Service
 from cutaway.server.work import Work
@@ -73,9 +73,15 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     body.check_dimensions(model.llm.runner.config.width)
     prompts = read_prompts(body.input, "input")
     tokenizer = model.llm.tokenizer
-    ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "input")
-    for number, each in enumerate(ids):
-        check_prompt(each, model, "input" if len(ids) == 1 else f"input[{number}]")
+
+    def encoded() -> list[list[int]]:
+        ids = [prompt_ids(tokenizer, each, model.context) for each in prompts]
+        for number, each in enumerate(ids):
+            check_prompt(each, model, "input" if len(ids) == 1 else f"input[{number}]")
+        return ids
+
+    ids = await service.encode(encoded, "input")
+    check_places(ids, 1, model.llm.settings, "input")
     work = await service.begin_embeddings(f"embd-{request.state.request_id}", ids, pooling, request.scope["state"])
     return Embeddings(model, work, body, pooling, as_base64)
 
@@ -86,7 +92,6 @@ def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
         raise ApiError(
             400, f"{place} is empty; it must have at least 1 token. Write something.", place, "invalid_value"
         )
-    check_ids(ids, model.llm.tokenizer.vocab_size, place)
     if len(ids) > model.context:
         raise ApiError(
             400,
@@ -95,3 +100,4 @@ def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
             place,
             "context_length_exceeded",
         )
+    check_ids(ids, model.llm.tokenizer.vocab_size, place)

@@ -4,7 +4,8 @@ In: messages as clients send them. Out: copies; or an ApiError that names the me
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from cutaway.sampling.params_checks import shown
@@ -13,6 +14,7 @@ from cutaway.tokenizer.strict_json import no_constant
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 ROLE_OF: Final = {"developer": "system"}  # its newer name in OpenAI's API, which templates don't know
+FEW: Final = 8  # ids of calls that an error lists
 
 
 def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -82,7 +84,7 @@ def _called_function(message: Mapping[str, Any], place: str, called: Mapping[str
     if not isinstance(given, str):
         raise _refusal(place, given, "the id of a call in a message before")
     if given not in called:
-        there = f"one of {', '.join(map(shown, called))}" if called else "there is none"
+        there = f"one of {_few(called)}" if called else "there is none"
         raise _refusal(place, given, f"the id of a call in a message before: {there}")
     return called[given]
 
@@ -130,3 +132,9 @@ def _check_arguments(given: Any, place: str) -> None:
 
 def _refusal(place: str, value: Any, wanted: str) -> ApiError:
     return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")
+
+
+def _few(ids: Collection[str]) -> str:
+    """The last of them, which are meant most often."""
+    last = [shown(each) for each in islice(reversed(list(ids)), FEW)][::-1]
+    return ", ".join(last if len(ids) <= FEW else ["…", *last])

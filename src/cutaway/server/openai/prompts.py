@@ -6,6 +6,8 @@ In: ``prompt`` as clients send it, ids, limits. Out: prompts in a list; nothing,
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
+from cutaway.engine.settings import EngineSettings
+from cutaway.errors import counted
 from cutaway.sampling.params_checks import is_integer, shown
 from cutaway.server.http.errors import ApiError
 from cutaway.tokenizer.legal_text import check_legal
@@ -101,4 +103,21 @@ def check_room(num_prompt: int, max_tokens: int | None, context: int, param: str
             f"{name} out.",
             name,
             "context_length_exceeded",
+        )
+
+
+def check_places(prompts: Sequence[Sequence[int]], num_choices: int, settings: EngineSettings, name: str) -> None:
+    """Refuse prompts that the waiting queue could not take together if it were empty: to try again would never help.
+
+    num_choices: answers to each. name: of the field. A single prompt finds its place in an empty queue, as it is.
+    """
+    choices, tokens = len(prompts) * num_choices, sum(map(len, prompts)) * num_choices
+    if len(prompts) > 1 and (choices > settings.max_waiting or tokens > settings.max_waiting_tokens):
+        raise ApiError(
+            400,
+            f"{name} has {len(prompts):,} prompts, for {counted(choices, 'answer')} with {counted(tokens, 'token')} of "
+            f"prompts; the waiting queue has places for {settings.max_waiting:,} (--max-waiting) and "
+            f"{settings.max_waiting_tokens:,}. Send them in several requests.",
+            name,
+            "capacity_exceeded",
         )
