@@ -52,7 +52,8 @@ def test_a_chat_s_timings(timed: RunningServer, llm: LLM) -> None:
 
 
 def test_several_prompts_are_one_request(timed: RunningServer) -> None:
-    body = {"prompt": [[1, 300, 301], [1, 400, 401, 402]], "max_tokens": 3, "ignore_eos": True, "return_timings": True}
+    prompts = [[2001, 300, 301], [3001, 400, 401, 402]]  # they begin as nothing that was computed before
+    body = {"prompt": prompts, "max_tokens": 3, "ignore_eos": True, "return_timings": True}
     ledger = timed.post("/v1/completions", body).json["cutaway"]["timings"]
     check_ledger(ledger, 6)
     assert ledger["tokens"] == 3 + 4 + 2 * 2
