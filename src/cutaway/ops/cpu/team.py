@@ -18,8 +18,8 @@ CACHE_LINE: Final = 64
 # Byte offsets in the shared block.
 ARRIVALS, GENERATION, SLEEPERS, COUNTERS = 0, CACHE_LINE, 2 * CACHE_LINE, 3 * CACHE_LINE
 SLEPT: Final = 8  # from a member's counter on: the cycles that it slept in barriers, ever
-SPINS: Final = 1000
-"""Pauses of a waiting member before it sleeps, some 20 to 50 µs: longer than members of a quiet team wait for each
+SPINS: Final = 2000
+"""Pauses of a waiting member before it sleeps, some 50 to 100 µs: longer than members of a quiet team wait for each
 other, shorter than the slice of time that one waits for whose core went to another program.
 """
 

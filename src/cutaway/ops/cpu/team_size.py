@@ -21,6 +21,7 @@ from cutaway.ops.cpu.threads import ThreadTeam
 
 FADE: Final = 0.5  # the weight of earlier steps in "lately", for each step since
 TRIAL_STEPS: Final = 4
+HOPELESS: Final = 2.0  # times what such a step had taken: one is enough to end a trial
 UNJUDGED: Final = 64  # steps of kinds that were not seen before the trial, after which it is given up
 FIRST_HOLD: Final = 0.05  # seconds between two trials of a direction, where the last one succeeded
 LONGEST_HOLD: Final = 0.5
@@ -87,12 +88,13 @@ class TeamSize:
         self._took = self._lost = 0.0
 
     def _judge(self, trial: _Trial, kind: int, took: float) -> None:
-        if kind in trial.usual:
-            trial.ratios += took / trial.usual[kind]
+        ratio = took / trial.usual[kind] if kind in trial.usual else 0.0
+        if ratio:
+            trial.ratios += ratio
             trial.judged += 1
         else:
             trial.unjudged += 1
-        if trial.ratios >= TRIAL_STEPS or trial.unjudged == UNJUDGED:
+        if ratio > HOPELESS or trial.ratios >= TRIAL_STEPS or trial.unjudged == UNJUDGED:
             self._end(trial, success=False)
         elif trial.judged == TRIAL_STEPS:
             self._end(trial, success=True)
