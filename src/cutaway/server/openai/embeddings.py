@@ -16,9 +16,8 @@ from fastapi.responses import Response
 from cutaway.engine.pooling import Pooling
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.route import Route
-from cutaway.server.openai.completions import prompt_ids
 from cutaway.server.openai.embedding_schema import EmbeddingRequest
-from cutaway.server.openai.prompts import check_ids, check_places, read_prompts
+from cutaway.server.openai.prompts import check_places, check_prompt_ids, encode_prompts, place_of, read_prompts
 from cutaway.server.respond import Sendable, respond
 from cutaway.server.service import ServedModel, Service
 from cutaway.server.work import Work
@@ -75,9 +74,9 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     tokenizer = model.llm.tokenizer
 
     def encoded() -> list[list[int]]:
-        ids = [prompt_ids(tokenizer, each, model.context) for each in prompts]
+        ids = encode_prompts(tokenizer, prompts, model.context, "input")
         for number, each in enumerate(ids):
-            check_prompt(each, model, "input" if len(ids) == 1 else f"input[{number}]")
+            check_prompt(each, model, place_of(number, len(ids), "input"))
         return ids
 
     ids = await service.encode(encoded, "input")
@@ -88,10 +87,7 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
 
 def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
     """Refuse a prompt without tokens, one with ids of another vocabulary, and one that the context doesn't hold."""
-    if not ids:
-        raise ApiError(
-            400, f"{place} is empty; it must have at least 1 token. Write something.", place, "invalid_value"
-        )
+    check_prompt_ids(ids, model.llm.tokenizer.vocab_size, place)
     if len(ids) > model.context:
         raise ApiError(
             400,
@@ -100,4 +96,3 @@ def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
             place,
             "context_length_exceeded",
         )
-    check_ids(ids, model.llm.tokenizer.vocab_size, place)
