@@ -71,8 +71,8 @@ FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": "required"}, "tool_choice", "tool_choice is 'required'; it must be"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "White space is bounded here"),
     ({"suffix": "end"}, "suffix", "Nothing is inserted here"),
-    ({"cache_prompt": False}, "cache_prompt", "it must be null or True"),
-    ({"cache_prompt": 1}, "cache_prompt", "cache_prompt is 1; it must be null or True"),
+    ({"cache_prompt": 1}, "cache_prompt", "cache_prompt is 1; it must be a valid boolean"),
+    ({"reasoning_effort": "low"}, "reasoning_effort", "reasoning_effort is 'low'; it must be null or 'none'"),
     ({"enable_thinking": False}, "enable_thinking", "Use chat_template_kwargs"),
     ({"return_token_ids": "x"}, "return_token_ids", "boolean"),
 ]

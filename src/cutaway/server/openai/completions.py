@@ -57,7 +57,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
         check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, place)
     check_places(ids, params.n, model.llm.settings, "prompt")
     with form.errors():
-        name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
+        name, state = f"cmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
         timed = bool(body.return_timings)
         work = await service.begin(name, ids, params, state, taps=taps, errors=form.errors, timed=timed)
     return CompletionReply(model, work, body, ignored, prompts)

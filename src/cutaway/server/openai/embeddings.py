@@ -32,6 +32,7 @@ class Embeddings(Sendable):
     model: ServedModel
     work: Work
     body: EmbeddingRequest
+    ignored: Sequence[str]  # fields
     pooling: Pooling
     as_base64: bool
 
@@ -47,7 +48,12 @@ class Embeddings(Sendable):
             ],
             "model": self.body.model or self.model.names[0],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            "cutaway": {"pooling": self.pooling, "normalized": True, "dimensions": self.model.llm.runner.config.width},
+            "cutaway": {
+                "pooling": self.pooling,
+                "normalized": True,
+                "dimensions": self.model.llm.runner.config.width,
+                **({"ignored": list(self.ignored)} if self.body.return_parameters else {}),
+            },
         }
 
     def _vector(self, values: Sequence[float]) -> str | list[float]:
@@ -67,7 +73,7 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     service: Service = request.app.state.service
     model = service.model
     model.check_name(body.model)
-    body.ignored()
+    ignored = body.ignored()
     as_base64, pooling = body.wants_base64(), body.pooling_in_effect()
     body.check_dimensions(model.llm.runner.config.width)
     prompts = read_prompts(body.input, "input")
@@ -82,7 +88,7 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     ids = await service.encode(encoded, "input")
     check_places(ids, 1, model.llm.settings, "input")
     work = await service.begin_embeddings(f"embd-{request.state.request_id}", ids, pooling, request.scope["state"])
-    return Embeddings(model, work, body, pooling, as_base64)
+    return Embeddings(model, work, body, ignored, pooling, as_base64)
 
 
 def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
