@@ -235,3 +235,9 @@ def test_conversations() -> None:
     assert found.places[:2] == ["system", "messages[0].content"]
     assert read_conversation(None, USER).messages == USER
     assert read_conversation("", USER).messages == USER
+
+
+def test_a_host_that_is_refused(server: RunningServer) -> None:
+    """403 has a kind of its own there."""
+    refused = server.post(PATH, {"max_tokens": 1, "messages": USER}, {"Host": "evil.example"})
+    assert (refused.status, refused.json["error"]["type"]) == (403, "permission_error")

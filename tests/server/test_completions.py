@@ -162,3 +162,22 @@ def test_ids_are_returned(server: RunningServer, llm: LLM) -> None:
     chunks = server.complete(**FIELDS, return_token_ids=True, stream=True).events[:-1]
     assert chunks[0]["choices"][0]["prompt_token_ids"] == want.prompt_token_ids
     assert [token for each in chunks for token in each["choices"][0]["token_ids"]] == want.outputs[0].token_ids
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place", "words"),
+    [
+        ("", "prompt[1]", "prompt[1] is empty"),
+        ([5] * 1024, "prompt[1]", "the prompt is too long: it has 1024 tokens"),
+        ("a" * 100_000, "prompt[1]", "where the model allows it"),
+        ([5, 49152], "prompt[1][1]", "prompt[1][1] is 49152; it must be an integer from 0 to 49151"),
+    ],
+    ids=["empty", "ids", "text", "vocabulary"],
+)
+def test_which_prompt_is_at_fault(server: RunningServer, wrong: Any, place: str, words: str) -> None:
+    """Of a list its place, alone the field."""
+    sound = [5] if isinstance(wrong, list) else "The sea is"
+    refused = server.complete(prompt=[sound, wrong], max_tokens=1)
+    assert (refused.status, refused.error["param"], words in refused.error["message"]) == (400, place, True), refused
+    alone = server.complete(prompt=wrong, max_tokens=1)
+    assert (alone.status, alone.error["param"]) == (400, place.replace("prompt[1]", "prompt"))

@@ -170,10 +170,12 @@ class AsyncEngine:
         salt: bytes = b"",
         shown_ids: frozenset[int] = frozenset(),
         taps: Tapping | None = None,
+        reads_cache: bool = True,
     ) -> AsyncStream:
         """Let a request wait for its turn. Parameters as for ``LLM.stream``; salt: requests of different salts share
         nothing in the prefix cache, so that the time of one tells nothing about another. shown_ids: control tokens
-        that are in the text nevertheless. taps: as for ``LLM.generate``.
+        that are in the text nevertheless. taps: as for ``LLM.generate``. reads_cache: False computes the
+        whole prompt, though the prefix cache may have its beginning; the bits are the same.
 
         Raises QueueFullError, with an estimate of when to try again, where too many wait already.
         """
@@ -185,6 +187,7 @@ class AsyncEngine:
             salt,
             shown_ids=shown_ids,
             taps=taps,
+            reads_cache=reads_cache,
         )
 
     async def submit_embedding(
@@ -236,6 +239,7 @@ class AsyncEngine:
         pooling: Pooling | None = None,
         shown_ids: frozenset[int] = frozenset(),
         taps: Tapping | None = None,
+        reads_cache: bool = True,
     ) -> AsyncStream:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
@@ -259,6 +263,7 @@ class AsyncEngine:
                 pooling=pooling,
                 shown_ids=shown_ids,
                 taps=taps,
+                reads_cache=reads_cache,
             )
         )
         try:

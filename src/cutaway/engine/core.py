@@ -137,7 +137,7 @@ class EngineCore:
                     hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
                     is_open=watched is not None,
                     bulk=bulk,
-                    reads_cache=self._observer is None or not self._observer.opens_steps,
+                    reads_cache=generation.reads_cache and (self._observer is None or not self._observer.opens_steps),
                 )
             )
         except BaseException:

@@ -48,13 +48,15 @@ class Generation:
         salt: bytes = b"",
         whole: bool = False,
         watched: Watched | None = None,
+        reads_cache: bool = True,
     ) -> None:
         """sink: is called by the engine's thread. deadline: on the engine's clock. salt: of the prefix cache. whole:
         hand all events over at the end, together. watched: who looks at its steps, which are then run open.
+        reads_cache: whether its prompt may begin with blocks that were computed before.
         """
         self.request_id, self.asked = request_id, asked
         self.priority, self.deadline, self.salt = priority, deadline, salt
-        self.sink, self.whole, self.watched = sink, whole, watched
+        self.sink, self.whole, self.watched, self.reads_cache = sink, whole, watched, reads_cache
         self.submitted: float | None = None
         self.begun: float | None = None  # when its first step was scheduled
         self.num_cached_tokens = 0  # of the prompt, at that time

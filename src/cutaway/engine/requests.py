@@ -61,13 +61,15 @@ class Requests:
         pooling: Pooling | None = None,
         shown_ids: frozenset[int] = frozenset(),
         taps: Tapping | None = None,
+        reads_cache: bool = True,
     ) -> Received:
         """A request that has been checked.
 
         priority: 0 or None goes first. timeout: seconds from now until the request is ended, whatever its state.
         salt: requests of different salts share nothing in the prefix cache. whole: the sink is handed all events at the
         end. pooling: the prompt's embedding is wanted, and no answer. shown_ids: control tokens that are in the text,
-        whatever the parameters say. taps: what is to be seen of its steps. Where an answer must have a form that was
+        whatever the parameters say. taps: what is to be seen of its steps. reads_cache: the prompt may begin with what
+        the prefix cache has. Where an answer must have a form that was
         not asked for lately, it takes the time to compile it.
         """
         if params is not None and not isinstance(params, SamplingParams):
@@ -117,6 +119,7 @@ class Requests:
             salt=salt,
             whole=whole,
             watched=self._watched(taps, asked),
+            reads_cache=reads_cache,
         )
         return Received(generation, text, self._tokenizer, self._position_bytes)
 

@@ -124,10 +124,10 @@ class Service:
         errors: Errors = nullcontext,
         timed: bool = False,
     ) -> Work:
-        """Let the prompts wait for their turn, as the work of this name. state: of the request. shown_ids: control
-        tokens that are in the text nevertheless. taps: what is to be seen of each prompt's steps. errors: what renames
-        the parameters of errors that come later. timed: have their steps run timed; ApiError 400 together with taps,
-        whose steps are open.
+        """Let the prompts wait for their turn, as the work of this name. state: of the request; ``reads_cache`` False
+        there computes the prompts whole. shown_ids: control tokens that are in the text nevertheless. taps: what is to
+        be seen of each prompt's steps. errors: what renames the parameters of errors that come later. timed: have their
+        steps run timed; ApiError 400 together with taps, whose steps are open.
         """
         if timed and taps is not None:
             raise ApiError(
@@ -138,7 +138,11 @@ class Service:
             )
         engine, salt = self.model.engine, state["client"].salt
         timings = await Timings.begin(self.model.llm, self.model.meter) if timed else None
-        submitting = [engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps) for ids in prompts]
+        reads_cache = state.get("reads_cache", True)
+        submitting = [
+            engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps, reads_cache=reads_cache)
+            for ids in prompts
+        ]
         try:
             work = await self._admit(name, submitting, params, state, errors)
         except BaseException:

@@ -198,6 +198,11 @@ class Tokenizer:
         """How the model writes calls of tools and its thoughts, as its chat template does."""
         return self._chat.answer_format
 
+    @property
+    def can_skip_thoughts(self) -> bool:
+        """Whether the chat template reads ``enable_thinking``."""
+        return "enable_thinking" in (self._chat.source or "")
+
     # -- to text
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:

@@ -44,6 +44,7 @@ async def begin(request: Request, body: MessagesRequest) -> MessageReply:
     """Check the request and let it wait for its turn; what is wrong with it is an error here."""
     service: Service = request.app.state.service
     model = service.model
+    ignored = body.ignored()
     form = body.form()
     with form.errors():
         params = body.sampling_params(model.llm.default_params, form.given)
@@ -54,7 +55,7 @@ async def begin(request: Request, body: MessagesRequest) -> MessageReply:
         work, rules = await begin_answer(service, name, prompt, params, form, state)
     except InvalidRequestError as error:
         raise renamed(error, names_of_tools(prompt.rules.use)) from None
-    return MessageReply(model, work, body, rules)
+    return MessageReply(model, work, body, ignored, rules)
 
 
 async def _prompt(service: Service, body: PromptFields, context: int | None) -> ChatPrompt:

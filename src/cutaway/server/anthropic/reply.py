@@ -5,12 +5,13 @@ Source: Anthropic's API reference, "Messages", "Streaming Messages".
 """
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from cutaway.engine.outputs import Statistics
+from cutaway.server.answers.parameters import parameters_of
 from cutaway.server.answers.pieces import Answer, answer_pieces, call_id
 from cutaway.server.answers.prompt import AnswerRules
 from cutaway.server.anthropic.schema import MessagesRequest
@@ -34,6 +35,7 @@ class MessageReply(Streamable):
     model: ServedModel
     work: Work
     body: MessagesRequest
+    ignored: Sequence[str]  # fields
     rules: AnswerRules
 
     @property
@@ -49,7 +51,8 @@ class MessageReply(Streamable):
         answer = Answer()
         answer.add(events)
         called = answer.ends_with_calls(output.outputs[0].finish_reason)
-        return {**self._message(), "content": self._blocks(events), **self._stop(called), "usage": self._usage()}
+        message = {**self._message(), "content": self._blocks(events), **self._stop(called), "usage": self._usage()}
+        return {**message, **self._beside()}
 
     async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Its beginning, each block with its pieces, its end."""
@@ -70,7 +73,7 @@ class MessageReply(Streamable):
             called = piece.ends_with_calls
         for closing in _closing(index, kind):
             yield closing
-        yield {"type": "message_delta", "delta": self._stop(called), "usage": self._usage()}
+        yield {"type": "message_delta", "delta": self._stop(called), "usage": self._usage(), **self._beside()}
         yield {"type": "message_stop"}
 
     def _message(self) -> dict[str, Any]:
@@ -96,6 +99,11 @@ class MessageReply(Streamable):
         if isinstance(given.stop_reason, str):
             return {"stop_reason": "stop_sequence", "stop_sequence": given.stop_reason}
         return {"stop_reason": "end_turn", "stop_sequence": None}
+
+    def _beside(self) -> dict[str, Any]:
+        """What comes beside the answer, when it has ended."""
+        beside = parameters_of(self.work, self.ignored, self.body.return_parameters)
+        return {"cutaway": beside} if beside else {}
 
     def _usage(self) -> dict[str, Any]:
         return usage(self.work.streams[0].statistics())

@@ -17,6 +17,7 @@ ANTHROPIC_PATH: Final = "/v1/messages"
 ANTHROPIC_KINDS: Final[Mapping[int, str]] = MappingProxyType(
     {
         401: "authentication_error",
+        403: "permission_error",
         404: "not_found_error",
         413: "request_too_large",
         429: "rate_limit_error",

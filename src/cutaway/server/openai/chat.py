@@ -32,7 +32,7 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     service: Service = request.app.state.service
     model = service.model
     model.check_name(body.model)
-    ignored = body.ignored()
+    ignored = body.left_out(model.llm.tokenizer)
     taps = tap_request(body.taps, service.settings.max_tap_bytes)
     check_receipt(model.llm, body.return_receipt)
     use, form = body.tool_use(), body.form()
@@ -47,7 +47,7 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     prompt = await service.encode(lambda: read_chat(tokenizer, body.messages, use, body, model.context), "messages")
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     check_room(len(prompt.ids), params.max_tokens, model.context, "messages", name)
-    name, state = f"chatcmpl-{request.state.request_id}", request.scope["state"]
+    name, state = f"chatcmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
     timed = bool(body.return_timings)
     work, rules = await begin_answer(service, name, prompt, params, form, state, taps, timed)
     return ChatReply(model, work, body, ignored, rules)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.answers.tools import ToolUse
+from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import continues, read_messages
 from cutaway.server.openai.tool_fields import ToolsField
 from cutaway.tokenizer.tokenizer import Tokenizer
@@ -21,6 +22,31 @@ class TemplateFields(ToolsField):
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables for the chat template.")
     add_generation_prompt: bool | None = Field(None, description="Begin the answer's turn; default, as it fits.")
     continue_final_message: bool | None = Field(None, description="Go on with the last message; default, as it fits.")
+
+    @property
+    def wants_no_thoughts(self) -> bool:
+        """Whether OpenAI's ``reasoning_effort`` asks for none; other values of it are refused."""
+        return (self.model_extra or {}).get("reasoning_effort") == "none"
+
+    def template_variables(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
+        """Further variables of the template; ApiError 400 where two fields contradict each other."""
+        given = self.chat_template_kwargs
+        if not (self.wants_no_thoughts and tokenizer.can_skip_thoughts):
+            return given
+        if (given or {}).get("enable_thinking"):
+            raise ApiError(
+                400,
+                "reasoning_effort is 'none' and chat_template_kwargs.enable_thinking is not false; both mean the same. "
+                "Leave one out.",
+                "reasoning_effort",
+                "invalid_value",
+            )
+        return {**(given or {}), "enable_thinking": False}
+
+    def left_out(self, tokenizer: Tokenizer) -> list[str]:
+        """The fields that are ignored, where the template is this tokenizer's."""
+        taken = {"reasoning_effort"} if tokenizer.can_skip_thoughts else set()
+        return [name for name in self.ignored() if name not in taken]
 
 
 class ChatFields(TemplateFields):
@@ -51,6 +77,6 @@ def read_chat(
         use,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=continued,
-        chat_template_kwargs=body.chat_template_kwargs,
+        chat_template_kwargs=body.template_variables(tokenizer),
         most_ids=context,
     )

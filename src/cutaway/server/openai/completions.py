@@ -15,11 +15,17 @@ from cutaway.server.answers.receipts import check_receipt
 from cutaway.server.http.route import Route
 from cutaway.server.openai.completion_reply import CompletionReply
 from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
-from cutaway.server.openai.prompts import TextOrIds, check_places, check_room, read_prompts
+from cutaway.server.openai.prompts import (
+    check_places,
+    check_prompt_ids,
+    check_room,
+    encode_prompts,
+    place_of,
+    read_prompts,
+)
 from cutaway.server.openai.taps import tap_request
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
-from cutaway.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"], route_class=Route)
 
@@ -44,12 +50,14 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
         params = completion_params(body, model.llm.default_params, structured_outputs=form.given)
     prompts = read_prompts(body.prompt)
     tokenizer = model.llm.tokenizer
-    ids = await service.encode(lambda: [prompt_ids(tokenizer, each, model.context) for each in prompts], "prompt")
-    for each in ids:
-        check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, "prompt")
+    ids = await service.encode(lambda: encode_prompts(tokenizer, prompts, model.context, "prompt"), "prompt")
+    for number, each in enumerate(ids):
+        place = place_of(number, len(ids), "prompt")
+        check_prompt_ids(each, tokenizer.vocab_size, place)
+        check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, place)
     check_places(ids, params.n, model.llm.settings, "prompt")
     with form.errors():
-        name, state = f"cmpl-{request.state.request_id}", request.scope["state"]
+        name, state = f"cmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
         timed = bool(body.return_timings)
         work = await service.begin(name, ids, params, state, taps=taps, errors=form.errors, timed=timed)
     return CompletionReply(model, work, body, ignored, prompts)
@@ -60,8 +68,3 @@ def completion_params(body: CompletionRequest, advised: Mapping[str, Any], **oth
     most = 1 if body.echo_only else DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
     scores = {"prompt_logprobs": body.logprobs} if body.echo and body.logprobs is not None else {}
     return body.sampling_params(advised, logprobs=body.logprobs, max_tokens=most, **scores, **others)
-
-
-def prompt_ids(tokenizer: Tokenizer, prompt: TextOrIds, context: int) -> list[int]:
-    """The ids of a prompt; CapacityError for a text of which it is clear that the context can't hold it."""
-    return tokenizer.encode(prompt, most_ids=context) if isinstance(prompt, str) else prompt

@@ -35,6 +35,8 @@ class EmbeddingRequest(RequestBody):
         json_schema_extra={"enum": [*POOLINGS, None]},
     )
 
+    return_parameters: bool | None = Field(None, description='Add to "cutaway" which fields were ignored.')
+
     def wants_base64(self) -> bool:
         """Whether vectors are sent as bytes."""
         if self.encoding_format is not None and self.encoding_format not in FORMATS:

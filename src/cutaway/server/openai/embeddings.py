@@ -16,9 +16,8 @@ from fastapi.responses import Response
 from cutaway.engine.pooling import Pooling
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.route import Route
-from cutaway.server.openai.completions import prompt_ids
 from cutaway.server.openai.embedding_schema import EmbeddingRequest
-from cutaway.server.openai.prompts import check_ids, check_places, read_prompts
+from cutaway.server.openai.prompts import check_places, check_prompt_ids, encode_prompts, place_of, read_prompts
 from cutaway.server.respond import Sendable, respond
 from cutaway.server.service import ServedModel, Service
 from cutaway.server.work import Work
@@ -33,6 +32,7 @@ class Embeddings(Sendable):
     model: ServedModel
     work: Work
     body: EmbeddingRequest
+    ignored: Sequence[str]  # fields
     pooling: Pooling
     as_base64: bool
 
@@ -48,7 +48,12 @@ class Embeddings(Sendable):
             ],
             "model": self.body.model or self.model.names[0],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            "cutaway": {"pooling": self.pooling, "normalized": True, "dimensions": self.model.llm.runner.config.width},
+            "cutaway": {
+                "pooling": self.pooling,
+                "normalized": True,
+                "dimensions": self.model.llm.runner.config.width,
+                **({"ignored": list(self.ignored)} if self.body.return_parameters else {}),
+            },
         }
 
     def _vector(self, values: Sequence[float]) -> str | list[float]:
@@ -68,30 +73,27 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     service: Service = request.app.state.service
     model = service.model
     model.check_name(body.model)
-    body.ignored()
+    ignored = body.ignored()
     as_base64, pooling = body.wants_base64(), body.pooling_in_effect()
     body.check_dimensions(model.llm.runner.config.width)
     prompts = read_prompts(body.input, "input")
     tokenizer = model.llm.tokenizer
 
     def encoded() -> list[list[int]]:
-        ids = [prompt_ids(tokenizer, each, model.context) for each in prompts]
+        ids = encode_prompts(tokenizer, prompts, model.context, "input")
         for number, each in enumerate(ids):
-            check_prompt(each, model, "input" if len(ids) == 1 else f"input[{number}]")
+            check_prompt(each, model, place_of(number, len(ids), "input"))
         return ids
 
     ids = await service.encode(encoded, "input")
     check_places(ids, 1, model.llm.settings, "input")
     work = await service.begin_embeddings(f"embd-{request.state.request_id}", ids, pooling, request.scope["state"])
-    return Embeddings(model, work, body, pooling, as_base64)
+    return Embeddings(model, work, body, ignored, pooling, as_base64)
 
 
 def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
     """Refuse a prompt without tokens, one with ids of another vocabulary, and one that the context doesn't hold."""
-    if not ids:
-        raise ApiError(
-            400, f"{place} is empty; it must have at least 1 token. Write something.", place, "invalid_value"
-        )
+    check_prompt_ids(ids, model.llm.tokenizer.vocab_size, place)
     if len(ids) > model.context:
         raise ApiError(
             400,
@@ -100,4 +102,3 @@ def check_prompt(ids: Sequence[int], model: ServedModel, place: str) -> None:
             place,
             "context_length_exceeded",
         )
-    check_ids(ids, model.llm.tokenizer.vocab_size, place)

@@ -20,6 +20,9 @@ class Refused(NamedTuple):
 
     accepted: tuple[Any, ...]
     instead: str
+    is_told: bool = (
+        False  # an accepted value is told among what is ignored: the answer may differ from what it asks for
+    )
 
 
 HARMLESS: Final = frozenset(
@@ -58,7 +61,9 @@ REFUSED: Final[Mapping[str, Refused]] = MappingProxyType(
         "guided_whitespace_pattern": Refused((), "White space is bounded here. Leave it out."),
         "modalities": Refused((["text"],), _TEXT_ONLY),
         "audio": Refused((), _TEXT_ONLY),
-        "reasoning_effort": Refused(("none",), "Use chat_template_kwargs for what the model's template knows."),
+        "reasoning_effort": Refused(
+            ("none",), "Use chat_template_kwargs for what the model's template knows.", is_told=True
+        ),
         "verbosity": Refused(("medium",), "Ask for it in the prompt. Leave it out."),
         "web_search_options": Refused((), "Nothing is searched here. Leave it out."),
         "moderation": Refused((), "Nothing is moderated here. Leave it out."),
@@ -110,7 +115,7 @@ def _check(body: type[RequestBody], name: str, value: Any) -> bool:
         raise ApiError(400, f"{shown(name)} is no field of this request.{hint} Leave it out.", name, "unknown_field")
     refused = body.refused[name]
     if any(type(value) is type(each) and value == each for each in refused.accepted):
-        return False
+        return refused.is_told
     takes = " or ".join(["null", *map(repr, refused.accepted)])
     raise ApiError(
         400, f"{name} is {shown(value)}; it must be {takes}. {refused.instead}", name, "unsupported_parameter"

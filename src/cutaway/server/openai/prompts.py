@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from cutaway.engine.settings import EngineSettings
-from cutaway.errors import counted
+from cutaway.errors import CapacityError, counted
 from cutaway.sampling.params_checks import is_integer, shown
 from cutaway.server.http.errors import ApiError
 from cutaway.tokenizer.legal_text import check_legal
+from cutaway.tokenizer.tokenizer import Tokenizer
 
 MOST_PROMPTS: Final = 1024
 
@@ -77,6 +78,34 @@ def check_ids(ids: Sequence[Any], vocab_size: int, place: str) -> None:
                 f"{place}[{number}]",
                 "invalid_value",
             )
+
+
+def check_prompt_ids(ids: Sequence[Any], vocab_size: int, place: str) -> None:
+    """Refuse a prompt without tokens, and one with ids of another vocabulary. place: of the prompt."""
+    if not ids:
+        raise ApiError(
+            400, f"{place} is empty; it must have at least 1 token. Write something.", place, "invalid_value"
+        )
+    check_ids(ids, vocab_size, place)
+
+
+def place_of(number: int, count: int, name: str) -> str:
+    """The path of one of ``count`` prompts. name: of the field."""
+    return name if count == 1 else f"{name}[{number}]"
+
+
+def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[TextOrIds], context: int, name: str) -> list[list[int]]:
+    """The ids of prompts; ApiError 400 for a text of which it is clear that the context can't hold it. name: of the
+    field.
+    """
+    found = []
+    for number, each in enumerate(prompts):
+        try:
+            found.append(tokenizer.encode(each, most_ids=context) if isinstance(each, str) else each)
+        except CapacityError as error:
+            place = place_of(number, len(prompts), name)
+            raise ApiError(400, str(error), place, "context_length_exceeded") from None
+    return found
 
 
 def check_room(num_prompt: int, max_tokens: int | None, context: int, param: str, name: str = "max_tokens") -> None:

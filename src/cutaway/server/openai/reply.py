@@ -5,9 +5,10 @@ In: the engine's work for a request. Out: parts of a reply.
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from cutaway.server.answers.parameters import parameters_of
 from cutaway.server.answers.receipts import receipts_of
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.taps import tapped
@@ -50,14 +51,7 @@ class Reply(Streamable, Generic[Body]):
     def beside(self, *, with_usage: bool) -> dict[str, Any]:
         """What comes beside the answers, when they have ended."""
         found: dict[str, Any] = {"usage": self.usage()} if with_usage else {}
-        beside: dict[str, Any] = {}
-        if self.body.return_parameters:
-            beside = {
-                "parameters": asdict(self.work.params),
-                "seeds": [stream.seed for stream in self.work.streams],
-                "ignored": list(self.ignored),
-                "statistics": [asdict(stream.statistics()) for stream in self.work.streams],
-            }
+        beside = parameters_of(self.work, self.ignored, self.body.return_parameters)
         if self.body.taps:
             beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
         beside |= receipts_of(self.work.streams, self.body.return_receipt)

@@ -20,15 +20,34 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None  # would pad chunks against eavesdroppers; that is left to who does TLS
 
 
-class ReplyFields(RequestBody):
+class ParametersField(RequestBody):
+    """Whether the reply says what is in effect."""
+
+    return_parameters: bool | None = Field(
+        None, description='Add "cutaway": the parameters in effect, the seed, what was ignored.'
+    )
+
+
+class CacheField(RequestBody):
+    """Whether the prompt may begin with what was computed before, by llama.cpp's name."""
+
+    cache_prompt: bool | None = Field(
+        None,
+        description="false: compute the whole prompt, and read nothing of it from the prefix cache; default, true.",
+    )
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether the prefix cache is read."""
+        return self.cache_prompt is not False
+
+
+class ReplyFields(ParametersField, CacheField):
     """The same in OpenAI's two APIs."""
 
     stream: bool | None = Field(None, description="Send the answer as it comes, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="With include_usage, the last chunk has the usage.")
     return_token_ids: bool | None = Field(None, description="Add the ids of the prompt and of the answers.")
-    return_parameters: bool | None = Field(
-        None, description='Add "cutaway": the parameters in effect, the seed, what was ignored.'
-    )
     return_timings: bool | None = Field(
         None, description='Add "cutaway.timings": what the answer took, operation by operation (serve --timings).'
     )

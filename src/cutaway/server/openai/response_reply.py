@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from cutaway.engine.outputs import FinishReason, Statistics
+from cutaway.server.answers.parameters import parameters_of
 from cutaway.server.answers.pieces import answer_pieces, call_id
 from cutaway.server.answers.prompt import AnswerRules
 from cutaway.server.answers.receipts import receipts_of
@@ -98,6 +99,7 @@ class ResponseReply(Streamable):
     model: ServedModel
     work: Work
     body: ResponseRequest
+    ignored: Sequence[str]  # fields
     rules: AnswerRules
     keep: Callable[[Mapping[str, Any]], None]  # is called with the response when it has ended
     created: int = field(default_factory=lambda: int(time.time()))
@@ -155,7 +157,9 @@ class ResponseReply(Streamable):
         output = [item.value("completed") for item in items[:-1]] + [items[-1].value(status)]
         usage = usage_of(self.work.streams[0].statistics(), reasoning_tokens)
         response = self._response(status, output, usage)
-        if said := receipts_of(self.work.streams, self.body.return_receipt):
+        said = parameters_of(self.work, self.ignored, self.body.return_parameters)
+        said |= receipts_of(self.work.streams, self.body.return_receipt)
+        if said:
             response["cutaway"] = said
         self.keep(response)
         yield {"type": f"response.{status}", "response": response}

@@ -1,7 +1,7 @@
 """The body of ``/v1/responses``.
 
 In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create a model response"; ``top_k``, ``seed``,
-``return_receipt`` and ``chat_template_kwargs`` are this server's own.
+``return_receipt``, ``return_parameters``, ``cache_prompt`` and ``chat_template_kwargs`` are this server's own.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError, renamed
 from cutaway.server.openai.fields import Refused
 from cutaway.server.openai.form_fields import AskedForm, read_response_format
+from cutaway.server.openai.reply_fields import CacheField, ParametersField
 from cutaway.server.openai.sampling_fields import check_narrower, sampled
 from cutaway.server.openai.tool_fields import ToolFields
 
@@ -54,7 +55,7 @@ PLAIN_TEXT: Final[Mapping[str, Any]] = MappingProxyType({"format": {"type": "tex
 TOOL_FIELDS: Final = ("name", "description", "parameters", "strict")
 
 
-class ResponseRequest(ToolFields):
+class ResponseRequest(ToolFields, ParametersField, CacheField):
     """What is to be answered."""
 
     harmless: ClassVar[frozenset[str]] = HARMLESS

@@ -63,7 +63,7 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
     client: Client = request.state.client
     model = service.model
     model.check_name(body.model)
-    body.ignored()
+    ignored = body.ignored()
     check_receipt(model.llm, body.return_receipt)
     form = body.form()
     with form.errors():
@@ -88,12 +88,12 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
         if body.keeps:
             store.keep(client, [*items.messages, answer_message(response["output"])], response)
 
-    name, state = f"resp_{request.state.request_id}", request.scope["state"]
+    name, state = f"resp_{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
     try:
         work, rules = await begin_answer(service, name, prompt, params, form, state)
     except InvalidRequestError as error:
         raise renamed(error, body.names_of_tools()) from None
-    return ResponseReply(model, work, body, rules, keep)
+    return ResponseReply(model, work, body, ignored, rules, keep)
 
 
 def read_prompt(tokenizer: Tokenizer, body: ResponseRequest, items: Items, context: int) -> ChatPrompt:
