@@ -59,7 +59,9 @@ class Timings:
         return {**self._clocks.ledger(found).as_dict(), "limits": self._meter.limits.as_dict()}
 
     def end(self) -> None:
-        """No more; again, or where they have not begun, does nothing. The engine may be closed meanwhile, and then there is nothing to end."""
+        """No more; again, or where they have not begun, does nothing. The engine may be closed meanwhile, and then
+        there is nothing to end.
+        """
         if not self._ended:
             self._ended = True
             with suppress(CutawayError):
