@@ -49,25 +49,25 @@ class DisjointSearch:
             self.steps_left -= 1 + sum(map(_size, pair)) // NAMES_OF_A_STEP
             if self.steps_left < 0:
                 return False
-            found = _seen_at_once(*pair)
-            if found is True:
+            found = _required_by_both(*pair)
+            if found is None:
                 return True
             waiting += [(_property(pair[0], name), _property(pair[1], name)) for name in reversed(found)]
         return False
 
 
-def _seen_at_once(one: Any, other: Any) -> bool | list[str]:
-    """Whether two schemas are seen to be disjoint by themselves; else the properties that both require of an object."""
+def _required_by_both(one: Any, other: Any) -> list[str] | None:
+    """The properties that both require of an object; None where the two are seen to be disjoint without these."""
     if one is False or other is False:
-        return True
+        return None
     if not isinstance(one, dict) or not isinstance(other, dict):
         return []
     values = [_values(each) for each in (one, other)]
     if values[0] is not None and values[1] is not None:
-        return values[0].isdisjoint(values[1]) or []
+        return None if values[0].isdisjoint(values[1]) else []
     types = _types(one) & _types(other)
     if not types:
-        return True
+        return None
     required = set(one.get("required", ())) & set(other.get("required", ()))
     return sorted(required) if types == {"object"} else []
 
