@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InvalidRequestError
-from cutaway.grammar.disjoint import all_disjoint, disjoint
+from cutaway.grammar.disjoint import MOST_STEPS, DisjointSearch
 from cutaway.grammar.grammars import Grammars
+from cutaway.grammar.json_schema import CheckedSchema
 from cutaway.sampling.structured_outputs import StructuredOutputsParams
+from support.patience import finishes
 
 SCALARS: list[Any] = [None, True, False, 0, 1, 1.0, 1.5, -2, "", "a", "b", "1"]
 VALUES: list[Any] = [
@@ -45,6 +47,10 @@ def resolve(schema: Any) -> Any:
     return TAGGED if isinstance(schema, dict) and "$ref" in schema else schema
 
 
+def disjoint(one: Any, other: Any) -> bool:
+    return DisjointSearch(resolve).disjoint(one, other)
+
+
 def valid(value: Any, schema: Any) -> bool:
     if isinstance(schema, dict):
         schema = {**schema, "$defs": {"tagged": TAGGED}}
@@ -53,9 +59,9 @@ def valid(value: Any, schema: Any) -> bool:
 
 @given(one=SCHEMAS, other=SCHEMAS)
 def test_no_value_is_of_two_disjoint_schemas(one: Any, other: Any) -> None:
-    if disjoint(one, other, resolve):
+    if disjoint(one, other):
         assert [value for value in VALUES if valid(value, one) and valid(value, other)] == []
-    assert disjoint(one, other, resolve) == disjoint(other, one, resolve)
+    assert disjoint(one, other) == disjoint(other, one)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +81,9 @@ def test_no_value_is_of_two_disjoint_schemas(one: Any, other: Any) -> None:
     ],
 )
 def test_what_is_seen(one: Any, other: Any, expected: bool) -> None:
-    assert disjoint(one, other, resolve) is expected
-    assert all_disjoint([one, other], resolve) is expected
-    assert not all_disjoint([one, other, one], resolve) or one is False
+    assert disjoint(one, other) is expected
+    assert DisjointSearch(resolve).all_disjoint([one, other]) is expected
+    assert not DisjointSearch(resolve).all_disjoint([one, other, one]) or one is False
 
 
 @pytest.mark.parametrize(
@@ -93,3 +99,56 @@ def test_one_of_schemas_that_overlap_is_refused(grammars: Grammars, options: lis
     with pytest.raises(InvalidRequestError, match="may apply at once") as error:
         grammars.get(StructuredOutputsParams(json={"oneOf": options}))
     assert error.value.field == "structured_outputs.json.oneOf"
+
+
+def to_itself(name: str, **more: Any) -> dict[str, Any]:
+    """An object whose three required properties are objects of the same kind."""
+    properties = {key: {"$ref": f"#/$defs/{name}"} for key in "xyz"}
+    return {"type": "object", "properties": {**properties, **more}, "required": [*properties, *more]}
+
+
+def one_of(defs: dict[str, Any]) -> dict[str, Any]:
+    """Either of them."""
+    return {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in defs], "$defs": defs}
+
+
+def looked_at(one: Any, other: Any, defs: dict[str, Any]) -> tuple[bool, int]:
+    """What is found, and how many steps it takes."""
+    search = DisjointSearch(lambda schema: defs.get(schema.get("$ref", "")[8:], schema))
+    return search.disjoint(one, other), MOST_STEPS - search.steps_left
+
+
+def test_schemas_that_refer_to_themselves_are_looked_at_once() -> None:
+    defs = {"A": to_itself("A"), "B": to_itself("B")}
+    assert looked_at(defs["A"], defs["B"], defs) == (False, 1)
+    checked = finishes(lambda: CheckedSchema(one_of(defs), "schema"))
+    assert "oneOf" in checked.root.schema
+    tagged = {name: to_itself(name, tag={"const": name}) for name in "AB"}
+    assert looked_at(tagged["A"], tagged["B"], tagged)[0] is True
+    assert "anyOf" in CheckedSchema(one_of(tagged), "schema").root.schema
+
+
+def test_the_search_ends_with_its_steps() -> None:
+    """Rings of 500 and of 499 objects make 249,500 pairs, of which the last is disjoint."""
+    defs: dict[str, Any] = {}
+    for name, count in (("a", 500), ("b", 499)):
+        for number in range(count):
+            after = {"$ref": f"#/$defs/{name}{(number + 1) % count}"}
+            defs[f"{name}{number}"] = {"type": "object", "properties": {"next": after}, "required": ["next"]}
+    defs["a499"] = {
+        **defs["a499"],
+        "required": ["next", "end"],
+        "properties": {"end": {"const": 1}, "next": {"$ref": "#/$defs/a0"}},
+    }
+    defs["b498"] = {
+        **defs["b498"],
+        "required": ["next", "end"],
+        "properties": {"end": {"const": 2}, "next": {"$ref": "#/$defs/b0"}},
+    }
+    found, steps = looked_at(defs["a0"], defs["b0"], defs)
+    assert (found, steps) == (False, MOST_STEPS + 1)
+    search = DisjointSearch(lambda schema: schema, 1)
+    assert search.disjoint({"type": "string"}, {"type": "null"}) is True
+    assert search.disjoint({"type": "string"}, {"type": "null"}) is False
+    many: dict[str, Any] = {"enum": list(range(16_000))}
+    assert looked_at(many, many, {}) == (False, 1 + 32_000 // 16)

@@ -272,3 +272,13 @@ def test_a_checked_schema_has_nothing_but_what_is_enforced() -> None:
     }
     checked = CheckedSchema(json.loads(json.dumps(schema)), "p")
     assert checked.root.schema == {"type": "array", "items": {}}
+
+
+def test_a_schema_that_is_within_another_and_a_target_too(grammars: Grammars) -> None:
+    """It is met twice, and its own reference is read once."""
+    properties = {"a": {"$ref": "#/$defs/x"}, "b": {"$ref": "#/properties/a"}}
+    schema = {"type": "object", "properties": properties, "$defs": {"x": {"type": "string"}}}
+    grammar = grammars.get(StructuredOutputsParams(json={**schema, "required": ["a", "b"]}))
+    assert after(grammar, b'{"a": "1", "b": "2"}').finished
+    with pytest.raises(InvalidRequestError):
+        after(grammar, b'{"a": "1", "b": 2')

@@ -1,13 +1,19 @@
 """Calls that are demanded, and arguments that must follow their schema: whatever the model would say."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
 
+from cutaway.grammar.json_schema import CheckedSchema
+from cutaway.server.answers import forms
+from cutaway.server.service import CHECKERS
 from support.http_server import Reply, RunningServer, running
+from support.patience import SECONDS
 from support.scripted_model import ScriptedModel, scripted_model, template
 
 CITY: dict[str, Any] = {
@@ -189,6 +195,68 @@ def test_what_cant_be_enforced(places: dict[str, Place]) -> None:
         reply = places["tool_code"].ask("Hello.", **fields)
         assert (reply.status, reply.error["param"]) == (400, param)
         assert "the format tool_code" in reply.error["message"]
+
+
+def endless() -> dict[str, Any]:
+    """A schema whose options refer to themselves by three properties each: comparing all of it would never end."""
+    defs = {
+        name: {
+            "type": "object",
+            "properties": {key: {"$ref": f"#/$defs/{name}"} for key in "xyz"},
+            "required": ["x", "y", "z"],
+        }
+        for name in "AB"
+    }
+    return {"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "$defs": defs}
+
+
+@pytest.mark.parametrize("by", ["tools", "response_format"])
+def test_schemas_that_refer_to_themselves_are_answered(places: dict[str, Place], by: str) -> None:
+    place = places["hermes"]
+    tool = {"type": "function", "function": {"name": "f", "parameters": endless()}}
+    if by == "tools":
+        reply = place.ask("Hello.", tools=[tool], tool_choice="required")
+        path = "tools[0].function.parameters"
+    else:
+        described = {"name": "answer", "schema": endless()}
+        reply = place.ask("Hello.", response_format={"type": "json_schema", "json_schema": described})
+        path = "response_format.json_schema.schema"
+    assert reply.status == 400
+    assert reply.error["param"].startswith(path)
+
+
+def test_while_schemas_are_checked_others_are_served(places: dict[str, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    place, go, begun = places["hermes"], threading.Event(), threading.Semaphore(0)
+
+    def slow(schema: dict[str, Any], path: str) -> CheckedSchema:
+        begun.release()
+        assert go.wait(SECONDS)
+        return CheckedSchema(schema, path)
+
+    monkeypatch.setattr(forms, "CheckedSchema", slow)
+    grammars = place.model.llm.requests.grammars
+    monkeypatch.setattr(grammars, "time_limit", SECONDS)
+    fields = {"tools": TOOLS, "tool_choice": ONE, "max_tokens": 50}
+    with ThreadPoolExecutor(CHECKERS) as pool:
+        try:
+            asked = [pool.submit(place.server.chat, **fields) for _ in range(CHECKERS)]
+            for _ in range(CHECKERS):
+                assert begun.acquire(timeout=SECONDS)
+            assert place.server.get("/health").status == 200
+            monkeypatch.setattr(grammars, "time_limit", 0.1)
+            assert place.server.chat(**fields).status == 429
+        finally:
+            monkeypatch.setattr(grammars, "time_limit", SECONDS)
+            go.set()
+        assert [each.result().status for each in asked] == [200] * CHECKERS
+        go.clear()
+        monkeypatch.setattr(grammars, "time_limit", 0.1)
+        try:
+            late = place.server.chat(**fields)
+        finally:
+            go.set()
+    assert (late.status, late.error["param"]) == (400, "tools")
+    assert "takes more than 0.1 s to check" in late.error["message"]
 
 
 def test_a_demanded_call_that_is_cut(places: dict[str, Place]) -> None:

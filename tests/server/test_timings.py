@@ -1,5 +1,6 @@
 """What a request took, in its reply; what all that runs takes, by `/ledger`."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from cutaway import LLM
+from cutaway.server.timings import Timings
 from support.http_server import RunningServer, running, until
+from support.patience import SECONDS
 
 CHAT = {
     "messages": [{"role": "user", "content": "Name a river."}],
@@ -93,6 +96,38 @@ def test_all_for_a_while(timed: RunningServer, llm: LLM) -> None:
     nobody_watches(llm)
     idle = timed.get("/ledger?seconds=0.01").json
     assert (idle["steps"], idle["seconds"]) == (0, 0)
+
+
+def test_who_leaves_while_they_begin_is_not_watched(timed: RunningServer, llm: LLM) -> None:
+    """The engine begins, and nobody is there to be told."""
+    meter = timed.service.model.meter
+    assert meter is not None
+
+    async def leave() -> None:
+        go = threading.Event()
+        llm.engine().call(lambda core: go.wait(SECONDS))
+        beginning = asyncio.ensure_future(Timings.begin(llm, meter))
+        await asyncio.sleep(0)  # it has asked
+        go.set()
+        llm.engine().call(lambda core: len(core.watchers)).result()  # and has been answered; we haven't heard of it
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+
+    asyncio.run(leave())
+    nobody_watches(llm)
+
+
+def test_a_ledger_ends_with_the_server(llm: LLM) -> None:
+    with running(llm, timings=True, grace=0) as started:
+        replies: list[Any] = []
+        asked = threading.Thread(target=lambda: replies.append(started.get("/ledger?seconds=60")))
+        asked.start()
+        until(lambda: bool(llm.engine().call(lambda core: list(core.watchers)).result()), "it looks")
+        started.tell_to_end()
+        asked.join(SECONDS)
+    assert (replies[0].status, replies[0].error["code"]) == (503, "shutdown")
+    nobody_watches(llm)
 
 
 @pytest.mark.parametrize("seconds", ["0", "61", "nan", "soon"])

@@ -1,4 +1,4 @@
-"""Whether no value can be of two JSON schemas at once, as far as that can be seen without searching.
+"""Whether no value can be of two JSON schemas at once, as far as that can be seen in a bounded search.
 
 In: checked schemas, and their root. Out: true where it is certain. Then ``oneOf`` is ``anyOf``.
 """
@@ -13,33 +13,68 @@ Resolve = Callable[[Any], Any]
 """A schema, or what its ``$ref`` means where it has one."""
 
 MOST_OPTIONS: Final = 100
-MOST_STEPS: Final = 20
+MOST_STEPS: Final = 50_000
+"""Pairs of schemas that one search looks at, each some microseconds."""
+NAMES_OF_A_STEP: Final = 16
+"""Values of an enum, or names of properties, that take as long as a pair."""
 
 
-def all_disjoint(options: list[Any], resolve: Resolve) -> bool:
-    """Whether a value can be of one of these at most."""
-    if len(options) > MOST_OPTIONS:
+class DisjointSearch:
+    """Looks at pairs of schemas, until its steps are spent: from then on nothing is shown to be disjoint."""
+
+    def __init__(self, resolve: Resolve, steps: int = MOST_STEPS) -> None:
+        """steps: for all that it is asked. The schemas must live, and stay, as long as it does."""
+        self.steps_left = steps
+        self._resolve = resolve
+
+    def all_disjoint(self, options: list[Any]) -> bool:
+        """Whether a value can be of one of these at most."""
+        if len(options) > MOST_OPTIONS:
+            return False
+        return all(self.disjoint(one, other) for one, other in combinations(options, 2))
+
+    def disjoint(self, one: Any, other: Any) -> bool:
+        """Whether no value can be of both: by their types, their values, or a property that both require.
+
+        Two objects are disjoint where the schemas of such a property are. So one disjoint pair among all that are
+        reached from here is enough, and each is looked at once, also where schemas refer to themselves.
+        """
+        waiting, seen = [(one, other)], set()
+        while waiting:
+            pair = self._resolve(waiting[-1][0]), self._resolve(waiting.pop()[1])
+            known = (id(pair[0]), id(pair[1]))
+            if known in seen:
+                continue
+            seen.add(known)
+            self.steps_left -= 1 + sum(map(_size, pair)) // NAMES_OF_A_STEP
+            if self.steps_left < 0:
+                return False
+            found = _required_by_both(*pair)
+            if found is None:
+                return True
+            waiting += [(_property(pair[0], name), _property(pair[1], name)) for name in reversed(found)]
         return False
-    return all(disjoint(one, other, resolve) for one, other in combinations(options, 2))
 
 
-def disjoint(one: Any, other: Any, resolve: Resolve, steps: int = MOST_STEPS) -> bool:
-    """Whether no value can be of both: by their types, their values, or a property that both require."""
-    one, other = resolve(one), resolve(other)
+def _required_by_both(one: Any, other: Any) -> list[str] | None:
+    """The properties that both require of an object; None where the two are seen to be disjoint without these."""
     if one is False or other is False:
-        return True
-    if not isinstance(one, dict) or not isinstance(other, dict) or steps == 0:
-        return False
+        return None
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return []
     values = [_values(each) for each in (one, other)]
     if values[0] is not None and values[1] is not None:
-        return values[0].isdisjoint(values[1])
+        return None if values[0].isdisjoint(values[1]) else []
     types = _types(one) & _types(other)
     if not types:
-        return True
+        return None
     required = set(one.get("required", ())) & set(other.get("required", ()))
-    return types == {"object"} and any(
-        disjoint(_property(one, name), _property(other, name), resolve, steps - 1) for name in sorted(required)
-    )
+    return sorted(required) if types == {"object"} else []
+
+
+def _size(schema: Any) -> int:
+    """Values and names that are looked at."""
+    return sum(len(schema.get(name, ())) for name in ("enum", "required")) if isinstance(schema, dict) else 0
 
 
 def _property(schema: dict[str, Any], name: str) -> Any:

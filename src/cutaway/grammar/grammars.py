@@ -26,7 +26,9 @@ MOST_KEPT: Final = 64
 MOST_KEPT_BYTES: Final = 1 << 20
 """Of the text of all forms that are kept."""
 MOST_WAITING: Final = 64
+"""Forms that are being compiled, or wait: each has a thread."""
 THREADS: Final = 2
+"""Of these threads, those that compile at a time."""
 STACK: Final = 128 << 20
 """Bytes of address space for the stack of a thread that compiles: llguidance descends as deep as schemas are nested."""
 
@@ -56,7 +58,7 @@ class Grammars:
     """Compiles each form once, and keeps those that were used last: ``MOST_KEPT``, of ``MOST_KEPT_BYTES``. Any thread
     may ask.
 
-    Nothing can stop what a thread computes, but the limits of llguidance and of ``check_schema`` end it. Meanwhile who
+    Nothing can stop what a thread computes, but the limits of llguidance and of ``CheckedSchema`` end it. Meanwhile who
     waits for it is told, and the others wait for the other threads; not for ever, but until they are told, too.
     """
 

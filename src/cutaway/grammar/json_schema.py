@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from cutaway.errors import InvalidRequestError
-from cutaway.grammar.disjoint import all_disjoint
+from cutaway.grammar.disjoint import DisjointSearch
 from cutaway.grammar.keywords import ANNOTATIONS, FORMATS, REFUSED, ROOT_ANNOTATIONS, TYPES
 from cutaway.sampling.params_checks import is_number, shown
 
@@ -57,6 +57,7 @@ class CheckedSchema:
         self.excludes = False
         """Whether a pattern may exclude characters by naming others (``EXCLUDES``)."""
         self._targets: dict[str, Place] = {}  # by reference
+        self._referring: dict[int, Place] = {}  # what the reference of a schema means, by the schema's id
         levels = {id(root): 1}  # of the root and of each target: how many are within
         waiting = [(id(root), self.root)]
         choices: list[dict[str, Any]] = []  # schemas with oneOf
@@ -83,8 +84,9 @@ class CheckedSchema:
                     levels[id(target.schema)] = 1
                     waiting.append((id(target.schema), target))
         _check_numbers(self.root)
+        search = DisjointSearch(self._resolved)
         for schema in choices:
-            if "anyOf" not in schema and all_disjoint(schema["oneOf"], self._resolved):
+            if "anyOf" not in schema and search.all_disjoint(schema["oneOf"]):
                 schema["anyOf"] = schema.pop("oneOf")
 
     def alone(self, place: Place) -> Any:
@@ -101,11 +103,19 @@ class CheckedSchema:
         return [*inside(place), *([] if reference is None else [self._targets[reference]])]
 
     def _refer(self, place: Place) -> Place:
-        """The place that a reference means, which becomes a reference by way of the definition."""
+        """The place that a reference means, which becomes a reference by way of the definition.
+
+        A schema is met again where it is within another and a target, too: then its reference is ours already.
+        """
+        known = self._referring.get(id(place.schema))
+        if known is not None:
+            return known
         given = place.schema["$ref"]
         target, way = _target(self.root.schema, given, f"{place.path}.$ref")
         place.schema["$ref"] = reference = f"#/$defs/{DEFINED}{given[1:]}"
-        return self._targets.setdefault(reference, Place(target, self.root.path + way, 1))
+        found = self._targets.setdefault(reference, Place(target, self.root.path + way, 1))
+        self._referring[id(place.schema)] = found
+        return found
 
     def _resolved(self, schema: Any) -> Any:
         for _ in range(MOST_LEVELS):

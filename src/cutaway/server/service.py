@@ -19,7 +19,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
 from cutaway.engine.pooling import Pooling
 from cutaway.engine.watched import Tapping
-from cutaway.errors import CapacityError
+from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.sampling.params import SamplingParams
 from cutaway.server.http.errors import ApiError, loading, shutting_down
@@ -31,6 +31,8 @@ from cutaway.server.work import Errors, Work, admit
 Answer = TypeVar("Answer")
 ENCODERS: Final = 4
 """Prompts that are encoded at a time; more would only take turns more often, since Python runs one of them."""
+CHECKERS: Final = 2
+"""Requests whose schemas are checked at a time."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Service:
         self.ending = asyncio.Event()  # what runs is aborted, and what comes late
         self._model: ServedModel | None = None
         self._encoders = ThreadPoolExecutor(ENCODERS, "cutaway-encode")
+        self._checkers = ThreadPoolExecutor(CHECKERS, "cutaway-check")
 
     async def load(self, load: Callable[[], LLM]) -> None:
         """Load the model, in a thread that nobody waits for at the end of the process."""
@@ -199,6 +202,30 @@ class Service:
         except CapacityError as error:
             raise ApiError(400, str(error), param, "context_length_exceeded") from None
 
+    async def check_form(self, work: Callable[[], Answer], field: str) -> Answer:
+        """The result of checking the schemas of a request: in another thread, few at a time, within the time limit of
+        forms. field: where they are from.
+
+        Raises InvalidRequestError where it takes longer, QueueFullError where its turn doesn't come.
+        """
+        grammars, begun = self.model.llm.requests.grammars, threading.Event()
+
+        def begin() -> Answer:
+            begun.set()
+            return work()
+
+        checking = asyncio.get_running_loop().run_in_executor(self._checkers, begin)
+        try:
+            return await asyncio.wait_for(checking, grammars.time_limit)
+        except TimeoutError:
+            if not begun.is_set():
+                raise grammars.no_turn() from None
+            raise InvalidRequestError(
+                f"{field} takes more than {grammars.time_limit:g} s to check, the most that is waited for. "
+                "Simplify it.",
+                field,
+            ) from None
+
     async def ask_engine(self, question: Callable[[EngineCore], Answer]) -> Answer:
         """What the engine's thread answers, between two steps."""
         return await asyncio.wrap_future(self.model.llm.engine().call(question))
@@ -212,6 +239,7 @@ class Service:
     async def close(self) -> None:
         """End the engine, if there is one."""
         self.closing = True
-        self._encoders.shutdown(wait=False, cancel_futures=True)
+        for each in (self._encoders, self._checkers):
+            each.shutdown(wait=False, cancel_futures=True)
         if self._model is not None:
             await self._model.engine.close()

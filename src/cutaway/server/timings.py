@@ -40,7 +40,11 @@ class Timings:
                 "timings_off",
             )
         timings = cls(llm, meter)
-        await asyncio.wrap_future(llm.engine().call(timings._clocks.begin))
+        try:
+            await asyncio.wrap_future(llm.engine().call(timings._clocks.begin))
+        except BaseException:  # the client has left, and the engine may have begun
+            timings.end()
+            raise
         return timings
 
     def follow(self, work: Work) -> None:
@@ -55,7 +59,9 @@ class Timings:
         return {**self._clocks.ledger(found).as_dict(), "limits": self._meter.limits.as_dict()}
 
     def end(self) -> None:
-        """No more; again does nothing. The engine may be closed meanwhile, and then there is nothing to end."""
+        """No more; again, or where they have not begun, does nothing. The engine may be closed meanwhile, and then
+        there is nothing to end.
+        """
         if not self._ended:
             self._ended = True
             with suppress(CutawayError):

@@ -5,13 +5,14 @@ In: the prompt, parameters, the form that was asked for. Out: the engine's work,
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from cutaway.engine.watched import Tapping
 from cutaway.errors import InvalidRequestError
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.structured_outputs import FIELD
-from cutaway.server.answers.forms import blamed, with_form
+from cutaway.server.answers.forms import blamed, is_written, with_form
 from cutaway.server.answers.prompt import AnswerRules, ChatPrompt
 from cutaway.server.openai.form_fields import AskedForm
 from cutaway.server.service import Service
@@ -37,7 +38,12 @@ async def begin_answer(
     """
     model, use = service.model.llm, prompt.rules.use
     with form.errors():
-        params, rules = with_form(model.tokenizer, prompt.rules, params)
+        rules = prompt.rules
+        if is_written(rules, params.structured_outputs):
+            write = partial(with_form, model.tokenizer, rules, params)
+            params, rules = await service.check_form(write, "tools" if use.tools else form.ours)
+        else:
+            params, rules = with_form(model.tokenizer, rules, params)
     errors = TOOLS_FORM.errors if use.tools else form.errors
     with errors():
         try:

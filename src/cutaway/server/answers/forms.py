@@ -46,6 +46,14 @@ def with_form(tokenizer: Tokenizer, rules: AnswerRules, params: SamplingParams) 
     return (params if form is given else replace(params, structured_outputs=form)), rules
 
 
+def is_written(rules: AnswerRules, form: StructuredOutputsParams | None) -> bool:
+    """Whether a grammar is written for the answer, beside the form that the client asked for. It may take long."""
+    use = rules.use
+    if form is not None and (use.tools or rules.within_reasoning):
+        return True
+    return use.must_call or any(tool.strict for tool in use.tools)
+
+
 def enforced_form(
     tokenizer: Tokenizer, rules: AnswerRules, form: StructuredOutputsParams | None
 ) -> StructuredOutputsParams | None:
@@ -58,15 +66,12 @@ def enforced_form(
         InvalidRequestError: a schema, or a form together with tools, can't be enforced; ``field`` says which.
     """
     use = rules.use
-    strict = any(tool.strict for tool in use.tools)
-    if not use.must_call and form is None and not strict:
-        return None
+    if not is_written(rules, form):
+        return form
     writer = _Writer(tokenizer, rules)
     if use.must_call:
         return writer.params(writer.calls())
     if form is not None:
-        if not use.tools and not rules.within_reasoning:
-            return form
         schema = _schema(form)
         if schema is None:
             if not use.tools:
