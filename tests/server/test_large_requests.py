@@ -11,7 +11,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.local import tokens
-from cutaway.server.openai import embeddings
+from cutaway.server.openai import completions, embeddings
 from cutaway.tokenizer.tokenizer import Tokenizer
 from support.http_server import RunningServer, running
 
@@ -25,7 +25,8 @@ CALLS = [{"id": f"call{number}", "type": "function", "function": {"name": "f"}} 
         ("/detokenize", {"tokens": [5, 6]}, tokens, "json_response"),
         ("/tokenize", {"prompt": "The sea", "return_token_strs": True}, Tokenizer, "piece"),
         ("/tokenize", {"prompt": "The sea"}, tokens, "json_response"),
-        ("/v1/embeddings", {"input": [5, 6]}, embeddings, "check_ids"),
+        ("/v1/embeddings", {"input": [5, 6]}, embeddings, "check_prompt_ids"),
+        ("/v1/completions", {"prompt": [5, 6], "max_tokens": 1}, completions, "check_prompt_ids"),
     ],
 )
 def test_what_takes_long_is_done_beside_the_event_loop(

@@ -48,7 +48,7 @@ def test_a_text_that_no_context_holds(large: RunningServer, llm: LLM, name: str)
     size = len(text.encode())
     for path, body, param in (
         ("/v1/completions", {"prompt": text}, "prompt"),
-        ("/v1/completions", {"prompt": ["short", text]}, "prompt"),
+        ("/v1/completions", {"prompt": ["short", text]}, "prompt[1]"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "system", "content": text}] * 2, "stream": True}, "messages"),
     ):

@@ -50,11 +50,17 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
         params = completion_params(body, model.llm.default_params, structured_outputs=form.given)
     prompts = read_prompts(body.prompt)
     tokenizer = model.llm.tokenizer
-    ids = await service.encode(lambda: encode_prompts(tokenizer, prompts, model.context, "prompt"), "prompt")
-    for number, each in enumerate(ids):
-        place = place_of(number, len(ids), "prompt")
-        check_prompt_ids(each, tokenizer.vocab_size, place)
-        check_room(len(each), None if body.max_tokens is None else params.max_tokens, model.context, place)
+    wanted = None if body.max_tokens is None else params.max_tokens
+
+    def encoded() -> list[list[int]]:
+        found = encode_prompts(tokenizer, prompts, model.context, "prompt")
+        for number, each in enumerate(found):
+            place = place_of(number, len(found), "prompt")
+            check_room(len(each), wanted, model.context, place)  # first: it doesn't look at each id
+            check_prompt_ids(each, tokenizer.vocab_size, place)
+        return found
+
+    ids = await service.encode(encoded, "prompt")
     check_places(ids, params.n, model.llm.settings, "prompt")
     with form.errors():
         name, state = f"cmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
