@@ -139,3 +139,29 @@ def test_a_certain_token_has_logprob_zero() -> None:
     logits[42] = -7.5
     result = sampled(logits, logprobs=20)
     assert result[:4] == (42, 0.0, ((42, 0.0),), 1)
+
+
+@pytest.mark.parametrize("V", [1024, 3 * 1024 + 17])
+def test_a_block_with_a_masked_logit_is_summed_as_one_without(V: int) -> None:
+    """A logit of -1e30 has the same part in the sum as one of -inf beside others, though whole finite blocks are summed
+    in a loop of their own.
+    """
+    rng = np.random.default_rng(V)
+    logits = (rng.standard_normal(V) * 3).astype(np.float32)
+    logits[rng.integers(0, V, 5)] = -1e30
+    token = int(logits.argmax())
+    scratch = SamplerScratch.allocate(V)
+    finite = score_row(logits, token, 3, scratch)
+    masked = np.where(logits == np.float32(-1e30), np.float32(-np.inf), logits)
+    assert (masked == -np.inf).sum() == 5
+    assert score_row(masked, token, 3, scratch) == finite
+    assert finite.logprob == pytest.approx(oracle.log_softmax(logits)[token], abs=1e-6)
+
+
+def test_an_infinite_logit_counts_as_the_largest_float32() -> None:
+    logits = np.zeros(2048, np.float32)
+    logits[7] = np.inf
+    scratch = SamplerScratch.allocate(2048)
+    assert score_row(logits, 7, 0, scratch).logprob == 0
+    logits[9] = np.inf
+    assert score_row(logits, 7, 0, scratch).logprob == pytest.approx(-np.log(2), abs=1e-6)

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.ops.simd import first_lane, lanes_at_most, load, load_int, replace_above, store_int
+from cutaway.ops.simd import count_lanes, first_lane, lanes_at_most, load, load_int, replace_above, store_int
 
 LANE_BITS = 1 << np.arange(16)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -24,6 +24,11 @@ def _ints(x, y):
 @numba.njit
 def _first(lanes):
     return first_lane(lanes)
+
+
+@numba.njit
+def _count(lanes: int) -> int:
+    return count_lanes(lanes)
 
 
 @numba.njit
@@ -52,3 +57,9 @@ def test_integer_words(values: list[int]) -> None:
 def test_first_lane(lanes: int) -> None:
     signed = lanes - (1 << 64) if lanes >> 63 else lanes
     assert _first(signed) == (lanes & -lanes).bit_length() - 1
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_count_lanes(lanes: int) -> None:
+    signed = lanes - (1 << 64) if lanes >> 63 else lanes
+    assert _count(signed) == bin(lanes).count("1")

@@ -20,7 +20,7 @@ WORDS: Final = {
     ),
     "dot": ("dot_u7 dot_u8 "),
     "lanes": (
-        "first_lane keep_lanes lane_index lane_max lane_max_int lane_sum lane_sum_int lanes_at_most "
+        "count_lanes first_lane keep_lanes lane_index lane_max lane_max_int lane_sum lane_sum_int lanes_at_most "
         "splat splat_int splat_uint8 zeros zeros_int "
     ),
     "lookup": ("look_up_bytes splat_16_bytes "),

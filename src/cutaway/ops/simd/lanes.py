@@ -144,3 +144,11 @@ def first_lane(typing_context: Any, lanes: Any) -> Any:
         return call_llvm(builder, "llvm.cttz.i64", I64, values[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
+
+
+@intrinsic
+def count_lanes(typing_context: Any, lanes: Any) -> Any:
+    """How many lanes a set has."""
+    return types.int64(types.int64), lambda context, b, signature, values: call_llvm(
+        b, "llvm.ctpop.i64", I64, values[0]
+    )
