@@ -56,10 +56,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_line_is_bound_to_the_one_before() -> None:
     line, found = write_line({"kind": "x", "text": 'a","hash":"b', "number": 0.1}, "00")
-    body = line[: line.rindex(b',"hash":"')]
+    raw = line.encode("ascii")
+    body = raw[: raw.rindex(b',"hash":"')]
     assert found == follow("00", body) != follow("01", body)
-    assert line == body + b',"hash":"' + found.encode() + b'"}\n'
-    back = read_line(line[:-1], 3, "file")
+    assert raw == body + b',"hash":"' + found.encode() + b'"}\n'
+    back = read_line(raw[:-1], 3, "file")
     assert (back.content, back.body, back.hash, back.number) == (
         {"kind": "x", "text": 'a","hash":"b', "number": 0.1},
         body,
@@ -197,7 +198,7 @@ def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the room: the lines that fit are there, the error names the first that does not."""
-    before, lines = path.read_bytes(), [b'{"a":1}\n', b'{"b":22}\n', b'{"c":3}\n']
+    before, lines = path.read_bytes(), ['{"a":1}\n', '{"b":22}\n', '{"c":3}\n']
     ends = [0, 8, 17, 25]
     calls: list[int] = []
     for room in range(26):
@@ -217,7 +218,7 @@ def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
                 file.write(lines, lambda number: "never")
         file.close()
         whole = sum(end <= room for end in ends) - 1
-        assert copy.read_bytes() == before + b"".join(lines[:whole])
+        assert copy.read_bytes() == before + "".join(lines[:whole]).encode()
         assert (file.error is None) == (whole == 3)
         if file.error is not None:
             assert f"ended before line {whole} (" in file.error

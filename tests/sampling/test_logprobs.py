@@ -165,3 +165,10 @@ def test_an_infinite_logit_counts_as_the_largest_float32() -> None:
     assert score_row(logits, 7, 0, scratch).logprob == 0
     logits[9] = np.inf
     assert score_row(logits, 7, 0, scratch).logprob == pytest.approx(-np.log(2), abs=1e-6)
+
+
+def test_the_largest_float32_ranks_behind_an_infinite_logit() -> None:
+    logits = np.zeros(40, np.float32)
+    logits[3], logits[20] = np.inf, np.finfo(np.float32).max
+    scratch = SamplerScratch.allocate(40)
+    assert [score_row(logits, token, 0, scratch).rank for token in (3, 20, 5)] == [1, 2, 3]

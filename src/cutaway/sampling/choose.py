@@ -75,7 +75,7 @@ def choose(
         if asked.num_logprobs > 0:
             listed = list_best(asked.num_logprobs, logits, peak, total, scratch)
     if given >= 0:
-        return given, logprob(logits[given], peak, total), rank(logits, logits[given]), listed, noise
+        return given, logprob(logits[given], peak, total), rank(logits, logits[given], peak), listed, noise
 
     tap("logits", logits)
     row, highest = logits, peak
@@ -113,7 +113,7 @@ def choose(
         noise = np.float32(noise_of(token, seed, choice, position, scratch.weights))
     if asked.num_logprobs < 0:
         return token, total, 0, listed, noise
-    return token, logprob(logits[token], peak, total), rank(logits, logits[token]), listed, noise
+    return token, logprob(logits[token], peak, total), rank(logits, logits[token], peak), listed, noise
 
 
 def rebind(tap: Callable[[str, Any], None]) -> Callable[..., Outcome]:

@@ -112,8 +112,10 @@ def list_best(count: int, logits: Floats, peak: np.float32, total: np.float32, s
 
 
 @jit
-def rank(logits: Floats, logit: np.float32) -> int:
-    """1 + the number of logits that are greater: 1 for the likeliest token and for all its equals."""
+def rank(logits: Floats, logit: np.float32, peak: np.float32) -> int:
+    """1 + the number of logits that are greater: 1 for the likeliest and all its equals. peak: the ``largest``."""
+    if logit == peak and peak < FARTHEST:  # which also stands for +∞
+        return 1
     V, base, own = logits.shape[0], logits.ctypes.data, splat(logit)
     whole = V // LANES * LANES
     greater = whole

@@ -19,6 +19,10 @@ encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 """Content as JSON in ASCII, without spaces. Raises ValueError where a number is none of JSON."""
 
 
+Body = tuple[str, str]
+"""The id of a request, and a line of it as JSON up to its last brace."""
+
+
 class Line(NamedTuple):
     """A line that was read."""
 
@@ -42,16 +46,20 @@ def follow(previous: str, body: bytes) -> str:
     return hashlib.sha256(previous.encode("ascii") + body).hexdigest()
 
 
-def write_line(content: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
+def write_line(content: Mapping[str, Any], previous: str) -> tuple[str, str]:
     """The line, with its end, and its hash. Raises ValueError where a number is none of JSON."""
-    return bind(encode(content), previous)
+    return bind(body_of(content), previous)
 
 
-def bind(text: str, previous: str) -> tuple[bytes, str]:
-    """The line of a content that is JSON already, and its hash."""
-    body = text[:-1].encode("ascii")
-    found = follow(previous, body)
-    return b'%b%b%b"}\n' % (body, _TAIL, found.encode("ascii")), found
+def body_of(content: Mapping[str, Any]) -> str:
+    """The content as JSON, up to its last brace. Raises ValueError where a number is none of JSON."""
+    return encode(content)[:-1]
+
+
+def bind(body: str, previous: str) -> tuple[str, str]:
+    """The line of a content that is JSON already, up to its last brace; and its hash."""
+    found = hashlib.sha256((previous + body).encode("ascii")).hexdigest()
+    return f'{body},"hash":"{found}"}}\n', found
 
 
 def read_line(raw: bytes, number: int, path: object) -> Line:

@@ -3,6 +3,7 @@
 In: a file's name and a level. Out: the file (docs/record.md), and a receipt for each request.
 """
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any
 
 from cutaway.audit.record.digests import Told, model_digests
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
-from cutaway.audit.record.lines import bind, encode
+from cutaway.audit.record.lines import Body, bind
 from cutaway.audit.record.receipts import receipt_content, summary_of
 from cutaway.audit.record.record_file import RecordFile
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.session import header
 from cutaway.audit.record.signatures import Signer, read_signer
 from cutaway.audit.record.tensor_files import TensorFiles
-from cutaway.audit.record.token_text import token_text
 from cutaway.engine.llm import LLM
 from cutaway.errors import InvalidRequestError
 
@@ -53,17 +53,15 @@ class RecordSink:
         """The first line of a request."""
         self._last[request_id] = self._file.add(content, self._header, f"request {request_id}")
 
-    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, lines: Sequence[Body]) -> None:
         """Further ones, by one write."""
         if self.error is not None:
             return
-        lines: list[bytes] = []
-        for content in contents:
-            request_id, is_token = content["request"], content["kind"] == "token"
-            text = token_text(content) if is_token else encode(content)
-            line, self._last[request_id] = bind(text, self._last[request_id])
-            lines.append(line)
-        self._file.write(lines, lambda number: _name(contents[number]))
+        bound, last = [], self._last
+        for request_id, body in lines:
+            line, last[request_id] = bind(body, last[request_id])
+            bound.append(line)
+        self._file.write(bound, lambda number: _name(lines[number]))
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one, and the receipt."""
@@ -82,9 +80,11 @@ class RecordSink:
         self._file.close()
 
 
-def _name(content: Mapping[str, Any]) -> str:
+def _name(line: Body) -> str:
     """What a line is called in errors."""
-    return f"request {content['request']}, {content['kind']} {content.get('token', '')}".rstrip()
+    request_id, body = line
+    content = json.loads(body + "}")
+    return f"request {request_id}, {content['kind']} {content.get('token', '')}".rstrip()
 
 
 class Record(Recorder):

@@ -6,9 +6,11 @@ goes wrong in it ends the record, and never a request.
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
+from cutaway.audit.record.lines import Body
 from cutaway.audit.record.operations import OpenStep, Operations, RowSink, SequenceHashes
 from cutaway.audit.record.request_log import RequestLog, StepFacts
 from cutaway.engine.generation import Generation
@@ -33,7 +35,7 @@ class LineSink(Protocol):
     def begin(self, request_id: str, content: Mapping[str, Any]) -> None:
         """The first line of a request."""
 
-    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, lines: Sequence[Body]) -> None:
         """Further ones, of any requests: all that a step brought."""
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,36 +115,30 @@ class Recorder:
             self._open.commit()
             self._open = None
         facts = StepFacts(step.number, len(step.pieces), step.num_tokens)
-        lines: list[dict[str, Any]] = []
+        lines: list[Body] = []
         for each in observed:
             request_id = each.generation.request_id
             log = self._logs.get(request_id)
             if log is None:
                 continue
-            self._keep_rows(request_id, each)
-            new = log.advance(facts, each)
-            if self._operations is not None:
-                self._add_operations(request_id, new)
-            lines += new
+            if self._rows is not None:
+                self._keep_rows(self._rows, request_id, each)
+            lines += log.advance(facts, each, None if self._operations is None else partial(self._further, request_id))
         if lines:
             self._sink.add(lines)
 
-    def _add_operations(self, request_id: str, lines: list[dict[str, Any]]) -> None:
-        """Complete the lines of a request's tokens."""
-        for line in lines:
-            if line["kind"] == "token":
-                choice = line["choice"]
-                digests = self._hashes[request_id].digests(choice)
-                line["operations"] = base64.b64encode(digests).decode("ascii")
-                if self._rows is not None:
-                    line["tensors"] = self._places.pop((request_id, choice), [])
+    def _further(self, request_id: str, choice: int) -> dict[str, Any]:
+        """What the line of a token has of operations."""
+        digests = self._hashes[request_id].digests(choice)
+        found: dict[str, Any] = {"operations": base64.b64encode(digests).decode("ascii")}
+        if self._rows is not None:
+            found["tensors"] = self._places.pop((request_id, choice), [])
+        return found
 
-    def _keep_rows(self, request_id: str, observed: Observed) -> None:
+    def _keep_rows(self, rows: RowKeeper, request_id: str, observed: Observed) -> None:
         """Write the values of a piece; each choice that it stands for has the place in its next line."""
-        if self._rows is None:
-            return
         choices = observed.piece.sequence.choices
-        places = self._rows.keep(request_id, choices)
+        places = rows.keep(request_id, choices)
         for choice in choices:
             self._places.setdefault((request_id, choice), []).extend(places)
 

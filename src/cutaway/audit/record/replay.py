@@ -3,11 +3,13 @@
 In: an ``LLM`` whose recorder gives its lines here; a request of a record. Out: the first difference, or none.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
+from cutaway.audit.record.lines import Body
 from cutaway.audit.record.read_record import RecordedRequest, token_name
 from cutaway.audit.record.request_lines import OF_THE_RUN
 from cutaway.engine.generation import Arrival
@@ -34,16 +36,19 @@ class CollectedLines:
         """A new request."""
         self.error = None
         self.lines = {}
-        self.add([content])
+        self._take(content)
 
-    def add(self, contents: Sequence[Mapping[str, Any]]) -> None:
+    def _take(self, content: Mapping[str, Any]) -> None:
+        self.lines[key_of(content)] = content
+
+    def add(self, lines: Sequence[Body]) -> None:
         """Further lines."""
-        for content in contents:
-            self.lines[key_of(content)] = content
+        for _, body in lines:
+            self._take(json.loads(body + "}"))
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last line."""
-        self.add([content])
+        self._take(content)
         return {}
 
     def fail(self, error: Exception) -> None:

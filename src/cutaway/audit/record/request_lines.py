@@ -1,4 +1,4 @@
-"""What a record says of a request: what was asked, each token, the end.
+"""What a record says of a request: what was asked, its prompt's scores, the end.
 
 In: the engine's own objects. Out: contents of lines, plain JSON values. All but ``OF_THE_RUN`` follows from the model,
 the request and the numerical contract, so that a replay finds the same.
@@ -11,16 +11,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from cutaway.audit.record.lines import exact
+from cutaway.audit.record.token_line import Steps, listed
 from cutaway.engine.choice import Asked
 from cutaway.engine.generation import Generation
-from cutaway.engine.outputs import Delta
-from cutaway.sampling.sampler import SampleResult
 
 OF_THE_RUN: Final = frozenset({"request", "time", "priority", "steps", "cached", "reason", "tensors"})
 """Fields that depend on when and beside whom a request ran: a replay can't find them again."""
-
-Steps = list[list[int]]
-"""[step, first position, tokens, sequences of the step, tokens of the step], one for each step that computed a part."""
 
 
 def now() -> str:
@@ -52,33 +48,10 @@ def scores_line(generation: Generation) -> dict[str, Any]:
     """
     scores = generation.scores
     values = [
-        [each.token_id, exact(each.logprob), each.rank, _listed(each.top_logprobs)]
+        [each.token_id, exact(each.logprob), each.rank, listed(each.top_logprobs)]
         for each in (scores[position] for position in sorted(scores))
     ]
     return {"kind": "scores", "request": generation.request_id, "scores": values}
-
-
-def token_line(
-    generation: Generation, choice: int, number: int, sample: SampleResult, delta: Delta, residual: str, steps: Steps
-) -> dict[str, Any]:
-    """A token. number: among the choice's, from 0. residual: the rolling hash. steps: since the choice's last token."""
-    line: dict[str, Any] = {
-        "kind": "token",
-        "request": generation.request_id,
-        "choice": choice,
-        "token": number,
-        "id": sample.token_id,
-        "text": delta.text,
-        "logprob": exact(sample.logprob),
-        "noise": sample.noise,
-        "residual": residual,
-        "steps": steps,
-    }
-    if generation.asked.params.logprobs is not None:
-        line["rank"], line["top"] = sample.rank, _listed(sample.top_logprobs)
-    if delta.finish_reason is not None:
-        line["finish"], line["stop"] = delta.finish_reason, delta.stop_reason
-    return line
 
 
 def end_line(generation: Generation, reason: str, lengths: Sequence[int], steps: Steps) -> dict[str, Any]:
@@ -96,7 +69,3 @@ def end_line(generation: Generation, reason: str, lengths: Sequence[int], steps:
         "embedding": vector,
         "steps": steps,
     }
-
-
-def _listed(top: Sequence[tuple[int, float]]) -> list[list[Any]]:
-    return [[token, exact(value)] for token, value in top]

@@ -1,12 +1,15 @@
 """One request while it is recorded: what of it was computed in which steps, and the rolling hashes of its choices.
 
-In: what each step brought. Out: the contents of its lines, in their order.
+In: what each step brought. Out: its lines, in their order.
 """
 
 import hashlib
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from cutaway.audit.record.request_lines import Steps, begin_line, end_line, scores_line, token_line
+from cutaway.audit.record.lines import Body, body_of, encode
+from cutaway.audit.record.request_lines import begin_line, end_line, scores_line
+from cutaway.audit.record.token_line import Steps, further_fields, token_line
 from cutaway.engine.generation import Generation
 from cutaway.engine.observer import Observed
 from cutaway.ops.cpu.arrays import Floats
@@ -18,6 +21,10 @@ NOTHING: Final = bytes(32)
 def roll(before: bytes, row: Floats) -> bytes:
     """SHA-256 of the hash before and of a row [D] float32, little-endian, as all machines are that it runs on."""
     return hashlib.sha256(b"".join((before, row.data))).digest()
+
+
+Further = Callable[[int], Mapping[str, Any]]
+"""What the line of a choice's new token has besides; told once for each."""
 
 
 class StepFacts(NamedTuple):
@@ -32,23 +39,25 @@ class RequestLog:
     """Knows of each choice how many tokens it has, and where its hash has come to."""
 
     def __init__(self, generation: Generation) -> None:
-        count = generation.asked.params.n
+        params = generation.asked.params
         self.generation = generation
-        self._residuals = [NOTHING] * count
-        self.lengths = [0] * count
+        self._name = encode(generation.request_id)
+        self._residuals = [NOTHING] * params.n
+        self._lengths = [0] * params.n
         self._steps: dict[int, Steps] = {}  # by choice, since its last token
-        self._has_scores = generation.asked.params.prompt_logprobs is None
+        self._has_scores = params.prompt_logprobs is None
+        self._has_logprobs = params.logprobs is not None
 
     def begin(self) -> dict[str, Any]:
         """The first line."""
         return begin_line(self.generation)
 
-    def advance(self, of_step: StepFacts, observed: Observed) -> list[dict[str, Any]]:
-        """The lines that a step brings."""
-        piece = observed.piece
+    def advance(self, of_step: StepFacts, observed: Observed, further: Further | None) -> list[Body]:
+        """The lines that a step brings. further: fields of a choice's new token."""
+        piece, request_id = observed.piece, self.generation.request_id
         first = piece.sequence.choices[0]
-        steps = self._steps.pop(first, [])
-        steps.append([of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens])
+        steps = self._steps.pop(first, None) or []
+        steps.append((of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens))
         if not piece.choices:
             self._steps[first] = steps
             return []
@@ -56,15 +65,20 @@ class RequestLog:
         for choice, sample, delta in zip(piece.choices, observed.samples, observed.deltas, strict=False):
             assert observed.residual is not None
             residual = self._residuals[choice] = roll(self._residuals[choice], observed.residual)
-            number = self.lengths[choice]
-            self.lengths[choice] = number + 1
-            lines.append(token_line(self.generation, choice, number, sample, delta, residual.hex(), steps))
+            number = self._lengths[choice]
+            self._lengths[choice] = number + 1
+            more = further_fields(sample, delta, self._has_logprobs)
+            if further is not None:
+                more.update(further(choice))
+            lines.append(
+                (request_id, token_line(self._name, choice, number, sample, delta, residual.hex(), steps, more))
+            )
         if not self._has_scores and first == 0:
             self._has_scores = True
-            lines.append(scores_line(self.generation))
+            lines.append((request_id, body_of(scores_line(self.generation))))
         return lines
 
     def end(self, reason: str) -> dict[str, Any]:
         """The last line."""
         left = [each for steps in self._steps.values() for each in steps]
-        return end_line(self.generation, reason, self.lengths, left)
+        return end_line(self.generation, reason, self._lengths, left)
