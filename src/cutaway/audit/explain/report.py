@@ -125,7 +125,7 @@ def _notes(found: Explanation) -> list[str]:
         "the bit.",
         f"Attention is derived from the same queries and keys in float64; with the values it differs from the engine's "
         f"results by {found.largest_difference:.1e} at most. Of each head the {_kept(found)} strongest positions are "
-        "kept; the average over all heads is exact.",
+        "kept; the average is over all of them, before any is left out.",
         "The lens is the model's last norm and head, applied after earlier layers: nothing in training asked for it.",
         "This file loads nothing.",
     ]
