@@ -7,7 +7,6 @@ when it is whole: until then it is a hidden folder beside, which an error or an 
 import json
 import os
 import shutil
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.audit.taps.results import Taps
 from cutaway.errors import CutawayError, InvalidRequestError
 
 TENSORS: Final = "tensors.safetensors"
 LINES: Final = "trace.jsonl"
 FORMAT: Final = 1
-ALIGNMENT: Final = 8  # of the first tensor in the file
-DTYPES: Final[Mapping[str, str]] = {"float32": "F32", "float16": "F16", "int8": "I8", "int32": "I32"}
-"""safetensors' names."""
 
 
 @contextmanager
@@ -89,19 +86,10 @@ def _lines(taps: Taps, arrays: Mapping[str, npt.NDArray[Any]], offsets: Mapping[
 def write_safetensors(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]
 ) -> dict[str, int]:
-    """Write the arrays under their names, in this order; where in the file each begins.
-
-    The layout is safetensors': the header's length as uint64, the header in JSON, the bytes of all tensors.
-    """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
+    """Write the arrays under their names, in this order; where in the file each begins."""
+    head, begins = safetensors_head(arrays, metadata)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(head)
         for array in arrays.values():
             file.write(np.ascontiguousarray(array).data)
-    return {name: 8 + len(text) + header[name]["data_offsets"][0] for name in arrays}
+    return begins
