@@ -19,6 +19,7 @@ from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line
 from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import RecordedRequest, read_record
 from cutaway.audit.record.record_file import RecordFile
+from cutaway.audit.record.tensor_files import TensorFiles, folder_of
 from cutaway.audit.record.verify import verify
 from cutaway.errors import CapacityError, InvalidRequestError
 from support.machines import subprocess_environment
@@ -96,6 +97,16 @@ def test_numbers_are_exact() -> None:
         back = json.loads(json.dumps(exact(value)))
         assert str(back) == str(value)
     assert [exact(each) for each in (-np.inf, np.inf, np.nan, None)] == ["-inf", "inf", "nan", None]
+
+
+def test_a_new_record_is_its_owner_s_alone(path: Path, tmp_path: Path) -> None:
+    """It has what everybody asked. What is there already keeps its rights."""
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    RecordFile(path).close()
+    assert path.stat().st_mode & 0o777 == 0o640
+    TensorFiles(tmp_path / "other.jsonl")
+    assert folder_of(tmp_path / "other.jsonl").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_record_goes_on(path: Path) -> None:

@@ -33,7 +33,7 @@ class TensorFiles:
         self._rows: dict[tuple[str, int], dict[str, npt.NDArray[Any]]] = {}
         self._first: dict[tuple[str, int], int] = {}
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
         except OSError as error:
             raise InvalidRequestError(
                 f"the folder {self._folder} can't be made ({error.strerror}). Name a record in a folder that can be "
