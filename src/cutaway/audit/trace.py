@@ -56,31 +56,33 @@ def write_trace(folder: Path, request: Mapping[str, Any], taps: Taps) -> int:
     arrays = {key: taps[key].values for key in taps}
     offsets = write_safetensors(folder / TENSORS, arrays, {"format": "cutaway-trace"})
     with open(folder / LINES, "w", encoding="utf-8") as file:
-        for line in ({"kind": "request", "format": FORMAT, **request}, *_lines(taps, arrays, offsets)):
+        for line in ({"kind": "request", "format": FORMAT, **request}, *_lines(taps, offsets)):
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
     return sum(array.nbytes for array in arrays.values())
 
 
-def _lines(taps: Taps, arrays: Mapping[str, npt.NDArray[Any]], offsets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """One for each step and tensor, in the order in which they were computed."""
-    done = dict.fromkeys(arrays, 0)
-    for block in taps.blocks:
-        array, first = arrays[block.key], done[block.key]
-        end = done[block.key] = first + len(block.positions)
-        row = array[0].nbytes
-        yield {
-            "kind": "rows",
-            "name": block.tensor.name,
-            "layer": block.layer if block.layer >= 0 else None,
-            "step": block.step,
-            "positions": block.positions.tolist(),
-            "shape": [end - first, *array.shape[1:]],
-            "dtype": str(array.dtype),
-            "file": TENSORS,
-            "key": block.key,
-            "rows": [first, end],
-            "bytes": [offsets[block.key] + first * row, offsets[block.key] + end * row],
-        }
+def _lines(taps: Taps, offsets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """One for each step and tensor, step by step."""
+    for step in sorted({int(each) for tapped in taps.tensors for each in tapped.steps}):
+        for tapped in taps.tensors:
+            first, end = (int(each) for each in np.searchsorted(tapped.steps, [step, step + 1]))
+            if first == end:
+                continue
+            values = tapped.rows.values
+            row = values[0].nbytes
+            yield {
+                "kind": "rows",
+                "name": tapped.tensor.name,
+                "layer": tapped.layer if tapped.layer >= 0 else None,
+                "step": step,
+                "positions": tapped.rows.positions[first:end].tolist(),
+                "shape": [end - first, *values.shape[1:]],
+                "dtype": str(values.dtype),
+                "file": TENSORS,
+                "key": tapped.key,
+                "rows": [first, end],
+                "bytes": [offsets[tapped.key] + first * row, offsets[tapped.key] + end * row],
+            }
 
 
 def write_safetensors(
