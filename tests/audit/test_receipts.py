@@ -103,6 +103,19 @@ def test_unsigned_is_not_good(made: tuple[Path, list[Any]], tmp_path: Path, key:
     assert read_receipts(path, read_signer(key)).difference is not None
 
 
+@pytest.mark.parametrize("name", ["root", "header", "previous", "number", "signature"])
+def test_a_receipt_that_lacks_a_field_is_not_signed(
+    made: tuple[Path, list[Any]], tmp_path: Path, key: Path, name: str
+) -> None:
+    *lines, last = made[0].read_bytes().splitlines(keepends=True)
+    receipt = {each: value for each, value in json.loads(last).items() if each != name}
+    path = tmp_path / "lacks.jsonl"
+    path.write_bytes(b"".join([*lines, json.dumps(receipt, separators=(",", ":")).encode() + b"\n"]))
+    found = read_receipts(path, read_signer(key))
+    assert found.difference is not None
+    assert found.receipts[-1].signature == "bad"
+
+
 @pytest.mark.parametrize("held", ["{}", "[]", "nowhere", '{"number":"1"}', "{"])
 def test_what_is_no_receipt(made: tuple[Path, list[Any]], held: str) -> None:
     with pytest.raises(InvalidRequestError, match="receipt"):
@@ -148,7 +161,8 @@ def test_ed25519(smollm2_path: Path, tmp_path: Path) -> None:
         "public": private.public_key().public_bytes_raw().hex(),
     }
     with pytest.raises(InvalidRequestError, match="a public key can't sign"):
-        read_signer(public).sign(b"")
+        Record(tmp_path / "other.jsonl", key=public)
+    assert not (tmp_path / "other.jsonl").exists()
     stranger = ed25519.Ed25519PrivateKey.from_private_bytes(KEY[::-1]).public_key()
     public.write_bytes(stranger.public_bytes(pem, form.PublicFormat.SubjectPublicKeyInfo))
     assert read_receipts(path, read_signer(public)).receipts[0].signature == "bad"

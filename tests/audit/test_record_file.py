@@ -16,8 +16,10 @@ import pytest
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record import record_file
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
-from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.read_receipts import read_receipts
+from cutaway.audit.record.read_record import RecordedRequest, read_record
 from cutaway.audit.record.record_file import RecordFile
+from cutaway.audit.record.tensor_files import TensorFiles, folder_of
 from cutaway.audit.record.verify import verify
 from cutaway.errors import CapacityError, InvalidRequestError
 from support.machines import subprocess_environment
@@ -98,6 +100,16 @@ def test_numbers_are_exact() -> None:
     assert [exact(each) for each in (-np.inf, np.inf, np.nan, None)] == ["-inf", "inf", "nan", None]
 
 
+def test_a_new_record_is_its_owner_s_alone(path: Path, tmp_path: Path) -> None:
+    """It has what everybody asked. What is there already keeps its rights."""
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    RecordFile(path).close()
+    assert path.stat().st_mode & 0o777 == 0o640
+    TensorFiles(tmp_path / "other.jsonl")
+    assert folder_of(tmp_path / "other.jsonl").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_record_goes_on(path: Path) -> None:
     """Another session, whose header follows the last receipt."""
     file = RecordFile(path)
@@ -128,6 +140,32 @@ def test_every_torn_end_is_read_and_gone_on_from(path: Path) -> None:
             assert content.changed is None
             assert content.torn == ([len(whole.splitlines())] if end > last else [])
             assert len(content.sessions) == 2
+
+
+@pytest.mark.parametrize("change", [(b'"number":2', b'"number":02'), (b'"number":2', b'"number":2.'), (b'{"', b'"')])
+def test_a_line_with_its_end_was_not_torn(path: Path, change: tuple[bytes, bytes]) -> None:
+    """What is no JSON and ends as a line does was changed: a kill takes ends away."""
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    assert change[0] in last
+    path.write_bytes(b"".join([*lines, last.replace(*change, 1)]))
+    with pytest.raises(BrokenLineError, match=f"line {len(lines) + 1} is no JSON"):
+        read_record(path)
+
+
+def test_reading_looks_at_each_request_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's record has a hundred thousand of them: none is searched for among the others."""
+    path, count, looks = tmp_path / "many.jsonl", 200, []
+    file = RecordFile(path)
+    first = file.begin(header(file))
+    for number in range(count):
+        write_request(file, first, str(number), 1)
+    file.close()
+    plain = RecordedRequest.id.fget
+    assert plain is not None
+    monkeypatch.setattr(RecordedRequest, "id", property(lambda self: (looks.append(self), plain(self))[1]))
+    found = read_receipts(path)
+    assert (len(found.receipts), found.difference) == (count, None)
+    assert count <= len(looks) <= 10 * count
 
 
 def test_one_writer_at_a_time(path: Path) -> None:

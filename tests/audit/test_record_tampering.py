@@ -249,6 +249,20 @@ def test_another_model_is_named(record: Path, smollm2_path: Path, tmp_path: Path
     assert f"a header: {name} is" in str(found.difference)
 
 
+def test_the_model_of_every_session_is_compared(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """A second session of the same settings, which claims to be of another model: its tokens are right, its header is
+    not. And the version of what makes the masks is told where it is another one.
+    """
+    header, *lines = contents(record)
+    second = {**changed(header, ("tensors",)), "grammars": "0.0.1"}
+    path = write_chained(tmp_path / "two.jsonl", [header, *lines, second, *lines])
+    found = verify(path, str(smollm2_path), threads=1)
+    assert found.requests == 2
+    assert str(found.difference).startswith(f"line {len(lines) + 2}, a header: tensors is ")
+    (note,) = found.notes
+    assert "made by llguidance '0.0.1'" in note
+
+
 @pytest.mark.parametrize(
     ("name", "value", "part"),
     [("numerics", 99, "numerics is 99"), ("format", 2, "format is 2"), ("level", "words", "'words'")],
@@ -268,6 +282,31 @@ def valued(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS), **options) as llm:
         llm.generate(PROMPT, SamplingParams(temperature=0.8, seed=5, max_tokens=2), use_tqdm=False)
     return path
+
+
+def test_a_full_disk_ends_the_record_and_no_answer(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third file of values has no room: what there was until then verifies, and nothing half is left."""
+    path, params = tmp_path / "answers.jsonl", SamplingParams(temperature=0.8, seed=5, max_tokens=5)
+    write_bytes, written = Path.write_bytes, []
+
+    def full(self: Path, content: bytes) -> int:
+        written.append(write_bytes(self, content[: 100 if len(written) == 2 else None]))
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        return written[-1]
+
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
+        monkeypatch.setattr(Path, "write_bytes", full)
+        answer = llm.generate(PROMPT, params, use_tqdm=False)[0]
+        monkeypatch.undo()
+    assert len(answer.outputs[0].token_ids) == 5
+    assert answer.record is not None
+    assert "No space left on device" in answer.record["error"]
+    assert len(list(folder_of(path).iterdir())) == 2
+    found = verify(path, str(smollm2_path), threads=1)
+    assert (found.same_bits, found.tokens) == (True, 2)
 
 
 def test_values_are_named(valued: Path, smollm2_path: Path, tmp_path: Path) -> None:

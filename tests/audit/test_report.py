@@ -112,6 +112,22 @@ def test_it_shows_each_token_that_is_chosen(browser: Browser, report: Path, foun
         expect(page.locator("#decisions tbody tr")).to_have_count(len(found.decisions))
 
 
+def test_steps_pages_and_reasons_over_time(browser: Browser, report: Path, found: Explanation) -> None:
+    """Each step has a bar for its time, and one for the pages that were held, with the numbers that the data has."""
+    with opened(browser, report) as page:
+        said = page.locator("#timeline rect title").all_text_contents()
+        for each in found.steps:
+            time, *pages = [text for text in said if text.startswith(f"step {each.number}:")]
+            assert f"{1e3 * each.seconds:.2f} ms" in time
+            assert any(f"{each.blocks_held} held, {each.blocks_cached} cached" in text for text in pages)
+        reasons = page.locator("#decisions tbody tr").all_inner_texts()
+        for row, decision in zip(reasons, found.decisions, strict=True):
+            assert decision.reason in row
+        marks = page.locator("#timeline path title").all_text_contents()
+        assert len(marks) >= 1
+        assert all(any(f"{d.action}: {d.reason}" in mark for d in found.decisions) for mark in marks)
+
+
 def test_a_layer_s_and_a_head_s_look(browser: Browser, report: Path, found: Explanation) -> None:
     with opened(browser, report) as page:
         page.locator("#layer").select_option("7")

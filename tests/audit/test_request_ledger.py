@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutaway import LLM, SamplingParams
+from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.cost_model import FIELDS, CostModel
 from cutaway.audit.costs import Cost, StepWork, step_costs, step_work, works_of
 from cutaway.audit.ledger import bound_of, group_rows
@@ -20,11 +20,13 @@ from cutaway.audit.request_ledger import (
     StepClocks,
     StepMeter,
     TimedStep,
+    meter_of,
     shared_ledger,
     works_of_pieces,
 )
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenPiece, SeenStep
+from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
 
 PERIOD = 1e-9
@@ -183,6 +185,15 @@ def test_timed_steps_give_the_same_tokens(llm: LLM, weight_bytes: dict[str, int]
     llm.engine().call(clocks.end).result()
     assert found == plain
     assert len(clocks.timed) == 8
+
+
+def test_where_steps_run_open_there_is_none(smollm2_path: Path, tmp_path: Path, limits: MachineLimits) -> None:
+    """It would have no step in it."""
+    with (
+        LLM(smollm2_path, threads=1, max_model_len=64, record=Record(tmp_path / "a.jsonl", "operations")) as recorded,
+        pytest.raises(InvalidRequestError, match="have no clocks"),
+    ):
+        meter_of(recorded, limits)
 
 
 def test_steps_of_others_run_as_ever(llm: LLM, weight_bytes: dict[str, int], limits: MachineLimits) -> None:

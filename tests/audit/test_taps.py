@@ -188,6 +188,27 @@ def test_what_is_selected(tiny: Path, text: str, keys: list[str], positions: Any
         assert plan.num_bytes == sum(found.values.nbytes for found in output.taps.values())
 
 
+def test_the_room_is_what_was_announced(tiny: Path) -> None:
+    """One array for each tensor, however small its rows are and however many steps there are; nothing is copied."""
+    request = TapRequest("attention_input.scale", "attn.weights@generated")
+    with tapped_engine(tiny) as engine:
+        asking = engine.ask(PROMPT, PARAMS, request)
+        engine.run()
+        taps, again = asking.output().taps, asking.output().taps
+        plan = request.plan(engine.runner, len(PROMPT), PARAMS.max_tokens or 0)
+    assert taps is not None
+    assert again is not None
+    rooms = {}
+    for name in taps:
+        assert np.shares_memory(taps[name].values, again[name].values)
+        room = taps[name].values
+        while isinstance(room.base, np.ndarray):
+            room = room.base
+        rooms[id(room)] = room.nbytes
+    assert len(rooms) == len(taps) == 2 * engine.runner.config.num_layers
+    assert sum(rooms.values()) == plan.num_bytes
+
+
 def test_aliases(tiny: Path) -> None:
     with tapped_engine(tiny) as engine:
         asking = engine.ask(PROMPT, PARAMS, TapRequest("layers.2.resid", "layers.2.ffn_residual@5"))

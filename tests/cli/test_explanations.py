@@ -53,8 +53,8 @@ def test_every_token_has_a_line(found: Explanation) -> None:
 
 
 def test_one_token_in_full(found: Explanation) -> None:
-    text = printed(explanation_pages(found, 0))
     token = found.tokens[0]
+    text = printed(explanation_pages(found, [token.position]))
     assert f"at {token.position} was chosen" in text
     for step in token.choice.steps:
         assert any(line.startswith(step.name) and f" {step.kept:,} " in line for line in text.splitlines())
@@ -64,8 +64,13 @@ def test_one_token_in_full(found: Explanation) -> None:
     assert text.count("dropped") == gone
 
 
+def test_a_token_that_is_not_there(found: Explanation) -> None:
+    with pytest.raises(InvalidRequestError, match="--at is 0; the answer has the positions 13 to 17"):
+        printed(explanation_pages(found, [13, 0]))
+
+
 def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
-    asked = AskedExplanation(tmp_path / "a.html", tmp_path / "a.json", in_terminal=True)
+    asked = AskedExplanation(tmp_path / "a.html", tmp_path / "a.json", in_terminal=True, places=(4, 6))
     asked.check(PARAMS)
     output = io.StringIO()
     finish = asked.begin(llm, with_ledger=False)
@@ -77,6 +82,8 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "The answer, token by token" in output.getvalue()
     assert "a.html" in output.getvalue()
+    assert all(f"at {place} was chosen" in output.getvalue() for place in (4, 6))
+    assert output.getvalue().count("If the model had ended earlier") == 2
     assert llm.engine().call(lambda core: list(core.watchers)).result() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 
@@ -105,6 +112,7 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
         (AskedExplanation(tmp_path, None, False), PARAMS, "--report .* is a folder"),
         (AskedExplanation(None, tmp_path / "no" / "a.json", False), PARAMS, "--explanation .*there is no folder"),
         (AskedExplanation(None, None, True), SamplingParams(max_tokens=5000), "max_tokens is 5000"),
+        (AskedExplanation(tmp_path / "a.html", None, False, (3,)), PARAMS, "no --explain"),
     ):
         with pytest.raises(InvalidRequestError, match=said):
             asked.check(params)

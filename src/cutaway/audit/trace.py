@@ -7,7 +7,6 @@ when it is whole: until then it is a hidden folder beside, which an error or an 
 import json
 import os
 import shutil
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.audit.taps.results import Taps
 from cutaway.errors import CutawayError, InvalidRequestError
 
 TENSORS: Final = "tensors.safetensors"
 LINES: Final = "trace.jsonl"
 FORMAT: Final = 1
-ALIGNMENT: Final = 8  # of the first tensor in the file
-DTYPES: Final[Mapping[str, str]] = {"float32": "F32", "float16": "F16", "int8": "I8", "int32": "I32"}
-"""safetensors' names."""
 
 
 @contextmanager
@@ -59,49 +56,42 @@ def write_trace(folder: Path, request: Mapping[str, Any], taps: Taps) -> int:
     arrays = {key: taps[key].values for key in taps}
     offsets = write_safetensors(folder / TENSORS, arrays, {"format": "cutaway-trace"})
     with open(folder / LINES, "w", encoding="utf-8") as file:
-        for line in ({"kind": "request", "format": FORMAT, **request}, *_lines(taps, arrays, offsets)):
+        for line in ({"kind": "request", "format": FORMAT, **request}, *_lines(taps, offsets)):
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
     return sum(array.nbytes for array in arrays.values())
 
 
-def _lines(taps: Taps, arrays: Mapping[str, npt.NDArray[Any]], offsets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """One for each step and tensor, in the order in which they were computed."""
-    done = dict.fromkeys(arrays, 0)
-    for block in taps.blocks:
-        array, first = arrays[block.key], done[block.key]
-        end = done[block.key] = first + len(block.positions)
-        row = array[0].nbytes
-        yield {
-            "kind": "rows",
-            "name": block.tensor.name,
-            "layer": block.layer if block.layer >= 0 else None,
-            "step": block.step,
-            "positions": block.positions.tolist(),
-            "shape": [end - first, *array.shape[1:]],
-            "dtype": str(array.dtype),
-            "file": TENSORS,
-            "key": block.key,
-            "rows": [first, end],
-            "bytes": [offsets[block.key] + first * row, offsets[block.key] + end * row],
-        }
+def _lines(taps: Taps, offsets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """One for each step and tensor, step by step."""
+    for step in sorted({int(each) for tapped in taps.tensors for each in tapped.steps}):
+        for tapped in taps.tensors:
+            first, end = (int(each) for each in np.searchsorted(tapped.steps, [step, step + 1]))
+            if first == end:
+                continue
+            values = tapped.rows.values
+            row = values[0].nbytes
+            yield {
+                "kind": "rows",
+                "name": tapped.tensor.name,
+                "layer": tapped.layer if tapped.layer >= 0 else None,
+                "step": step,
+                "positions": tapped.rows.positions[first:end].tolist(),
+                "shape": [end - first, *values.shape[1:]],
+                "dtype": str(values.dtype),
+                "file": TENSORS,
+                "key": tapped.key,
+                "rows": [first, end],
+                "bytes": [offsets[tapped.key] + first * row, offsets[tapped.key] + end * row],
+            }
 
 
 def write_safetensors(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]
 ) -> dict[str, int]:
-    """Write the arrays under their names, in this order; where in the file each begins.
-
-    The layout is safetensors': the header's length as uint64, the header in JSON, the bytes of all tensors.
-    """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
+    """Write the arrays under their names, in this order; where in the file each begins."""
+    head, begins = safetensors_head(arrays, metadata)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(head)
         for array in arrays.values():
             file.write(np.ascontiguousarray(array).data)
-    return {name: 8 + len(text) + header[name]["data_offsets"][0] for name in arrays}
+    return begins

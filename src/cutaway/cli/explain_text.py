@@ -15,6 +15,7 @@ from cutaway.audit.walk.choice import MODEL
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.cli.tables import plain_table, shared_ledger_table
 from cutaway.cli.walk_text import percent, shown
+from cutaway.errors import InvalidRequestError
 
 LOOKS: Final = 3
 PIECE: Final = 14  # characters of a token that are shown
@@ -22,11 +23,17 @@ LENS_BAR: Final = 24
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 
-def explanation_pages(found: Explanation, token: int | None = None) -> Iterator[RenderableType]:
-    """The whole answer; token: the number of the one that is shown in full, from 0."""
+def explanation_pages(found: Explanation, places: Sequence[int] = ()) -> Iterator[RenderableType]:
+    """The whole answer; places: positions of the tokens that are shown in full. Raises InvalidRequestError for one that
+    the answer doesn't have.
+    """
+    by_position = {each.position: each for each in found.tokens}
+    for place in places:
+        if place not in by_position:
+            had = f"has the positions {min(by_position)} to {max(by_position)}" if by_position else "has no token"
+            raise InvalidRequestError(f"--at is {place}; the answer {had}. Name one of them.", "at")
     yield answer_table(found)
-    if token is not None:
-        each = found.tokens[token]
+    for each in (by_position[place] for place in places):
         yield ""
         yield funnel_table(each)
         yield ""

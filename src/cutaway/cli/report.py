@@ -6,7 +6,7 @@ behind it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutaway.cli.files import check_can_be_written, write_result
+from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,14 @@ ExplanationFile = Annotated[
     Path | None, typer.Option("--explanation", help="The same as data: a JSON file; docs/explanations.md has its keys.")
 ]
 Explain = Annotated[bool, typer.Option("--explain", help="The same in the terminal, behind the answer.")]
+Places = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--at",
+        metavar="POSITION",
+        help="With --explain: the token at this position in full, its funnel, candidates and lens; several in turn.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ class AskedExplanation:
     report: Path | None
     data: Path | None
     in_terminal: bool
+    places: Sequence[int] = ()  # positions of the tokens that the terminal shows in full
 
     def check(self, params: "SamplingParams") -> None:
         """Refuse what can't be done, before the work."""
@@ -47,6 +57,8 @@ class AskedExplanation:
 
         if self.wanted:
             check_explainable(params)
+        if self.places and not self.in_terminal:
+            raise InvalidRequestError("--at names a token, and there is no --explain. Add it, or leave --at.", "at")
         for path, option in ((self.report, "--report"), (self.data, "--explanation")):
             if path is not None:
                 check_can_be_written(path, option)
@@ -91,7 +103,7 @@ class AskedExplanation:
         from cutaway.cli.tables import print_whole
 
         if self.in_terminal:
-            print_whole(console, explanation_pages(found))
+            print_whole(console, explanation_pages(found, self.places))
         if self.data is not None:
             write_result(self.data, json.dumps(explanation_dict(found), ensure_ascii=False, allow_nan=False))
         if self.report is not None:

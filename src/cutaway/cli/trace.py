@@ -31,7 +31,7 @@ from cutaway.cli.options import (
     with_advice,
 )
 from cutaway.cli.prompt import read_question
-from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Report
+from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Places, Report
 
 if TYPE_CHECKING:
     from cutaway.audit.taps.request import TapRequest
@@ -76,6 +76,7 @@ def trace(
     report: Report = None,
     explanation: ExplanationFile = None,
     explain: Explain = False,
+    at: Places = None,
 ) -> None:
     """Ask a model something, and keep tensors of how it answers, or have the answer explained."""
     # Imported here: the other commands shall not wait for the compiler to load.
@@ -84,7 +85,7 @@ def trace(
     from cutaway.memory.byte_size import parse_bytes
     from cutaway.sampling.params import SamplingParams
 
-    asked = AskedExplanation(report, explanation, explain)
+    asked = AskedExplanation(report, explanation, explain, tuple(at or ()))
     request = TapRequest(*(tap or ())) if tap or not asked.wanted else None
     limit = parse_bytes(max_tap_bytes, "max_tap_bytes")
     given = {

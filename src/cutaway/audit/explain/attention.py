@@ -2,7 +2,7 @@
 
 In: queries of rows, the keys and values of all positions before, what the engine's attention gave. Out: for each row
 and head the few positions that it attended most, and for each row the average over all heads. The probabilities are
-derived in float64 (``audit.walk.attention``); that with the values they give the engine's own results is checked.
+derived in float64 (``audit.walk.attention``); how far they are, with the values, from the engine's own results is told.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 steps that computed it.
 
 In: an engine, a prompt, sampling parameters. Out: an ``Explanation``. The answer is an ordinary one, computed by the
-engine among whatever else it has to do; then its rows are computed again, open, in a pool apart. That the open rows
-give the same tokens, by the same logits and noise, is checked: else there is no explanation.
+engine among whatever else it has to do; then its rows are computed again, open, in a pool apart. That the same noise
+chooses the same tokens from the open rows' logits is checked: else there is no explanation.
 """
 
 import dataclasses

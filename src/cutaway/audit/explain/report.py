@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -120,17 +119,13 @@ def _facts(found: Explanation) -> list[str]:
     return facts
 
 
-def _numbers(params: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in params.items() if isinstance(value, int | float)]
-
-
 def _notes(found: Explanation) -> list[str]:
     return [
         f"Numerics version {found.numerics_version}: the rows were computed again, open, and gave the same tokens to "
         "the bit.",
         f"Attention is derived from the same queries and keys in float64; with the values it differs from the engine's "
         f"results by {found.largest_difference:.1e} at most. Of each head the {_kept(found)} strongest positions are "
-        "kept; the average over all heads is exact.",
+        "kept; the average is over all of them, before any is left out.",
         "The lens is the model's last norm and head, applied after earlier layers: nothing in training asked for it.",
         "This file loads nothing.",
     ]

@@ -62,14 +62,20 @@ def bind(body: str, previous: str) -> tuple[str, str]:
     return f'{body},"hash":"{found}"}}\n', found
 
 
+def has_end(raw: bytes) -> bool:
+    """Whether it ends as a line does: what was torn lacks that, since texts have no such quotes."""
+    _, tail, end = raw.rpartition(_TAIL)
+    text = end[:-2].decode("ascii", "replace")
+    return bool(tail) and end[-2:] == b'"}' and len(text) == HASH_HEX and set(text) <= set("0123456789abcdef")
+
+
 def read_line(raw: bytes, number: int, path: object) -> Line:
     """raw: without the end of the line. Raises BrokenLineError for whatever is no line of a record."""
-    body, tail, end = raw.rpartition(_TAIL)
-    text = end[:-2].decode("ascii", "replace")
-    if not tail or end[-2:] != b'"}' or len(text) != HASH_HEX or set(text) - set("0123456789abcdef"):
+    if not has_end(raw):
         raise BrokenLineError(
             f'{path}: line {number} does not end with its "hash"; it is no line of a record.', "record"
         )
+    body, _, end = raw.rpartition(_TAIL)
     try:
         content = json.loads(body + b"}", object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -78,7 +84,7 @@ def read_line(raw: bytes, number: int, path: object) -> Line:
         ) from None
     if not isinstance(content, dict) or not isinstance(content.get("kind"), str):
         raise BrokenLineError(f'{path}: line {number} has no "kind"; it is no line of a record.', "record")
-    return Line(number, content, body, text)
+    return Line(number, content, body, end[:-2].decode("ascii"))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

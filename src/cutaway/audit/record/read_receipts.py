@@ -6,6 +6,7 @@ replayed: a receipt says what was recorded, and ``verify`` whether that was comp
 """
 
 import json
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -51,8 +52,9 @@ def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
     content = read_record(path)
     found: list[FoundReceipt] = []
     difference = content.changed
+    starts = [each.header.number for each in content.sessions]
     for line in content.receipts:
-        session = next(each for each in reversed(content.sessions) if each.header.number < line.number)
+        session = content.sessions[bisect_left(starts, line.number) - 1]
         receipt = _found(line.content, line.hash, session, signer)
         if receipt.signature == BAD:
             difference = difference or f"receipt {receipt.number}: its signature is not by this key"
@@ -86,7 +88,7 @@ def read_held(text: str) -> Any:
 
 
 def _found(content: dict[str, Any], hashed: str, session: Session, signer: Signer | None) -> FoundReceipt:
-    request = next(each for each in session.requests if each.id == str(content.get("request")))
+    request = session.by_id[str(content.get("request"))]
     end = {} if request.end is None else request.end.content
     return FoundReceipt(
         content.get("number", 0),

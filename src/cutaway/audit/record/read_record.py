@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cutaway.audit.record.lines import FORMAT, BrokenLineError, Line, follow, read_line
+from cutaway.audit.record.lines import FORMAT, BrokenLineError, Line, follow, has_end, read_line
 from cutaway.errors import InvalidRequestError, shown
 
 BEHIND_A_REQUEST: Final = ("scores", "token", "end")
@@ -39,7 +39,12 @@ class Session:
     """What one engine has written."""
 
     header: Line
-    requests: list[RecordedRequest] = field(default_factory=list)
+    by_id: dict[str, RecordedRequest] = field(default_factory=dict)  # in the order in which they began
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """All of them."""
+        return list(self.by_id.values())
 
 
 @dataclass
@@ -69,7 +74,7 @@ class _Reader:
         try:
             line = read_line(raw, number, self.content.path)
         except BrokenLineError:
-            if self._skipped is not None or not self.content.sessions:
+            if self._skipped is not None or not self.content.sessions or has_end(raw):
                 raise
             self._skipped = number
             return
@@ -119,10 +124,10 @@ class _Reader:
         session = self.content.sessions[-1]
         self._check(line, session.header.hash)
         request = RecordedRequest(line)
-        if any(each.id == request.id for each in session.requests):
+        if request.id in session.by_id:
             raise _refusal(self.content.path, line, f"begins request {request.id} once more")
-        session.requests.append(request)
-        self._running[request.id], self._last[request.id] = request, line.hash
+        session.by_id[request.id] = self._running[request.id] = request
+        self._last[request.id] = line.hash
 
     def _add(self, line: Line) -> None:
         request_id = str(line.content.get("request"))
@@ -149,11 +154,11 @@ class _Reader:
 
     def _add_receipt(self, line: Line) -> None:
         session, request_id = self.content.sessions[-1], str(line.content.get("request"))
-        found = [each for each in session.requests if each.id == request_id and each.end is not None]
-        if not found or found[0].receipt is not None or found[0].end is None:
+        request = session.by_id.get(request_id)
+        if request is None or request.receipt is not None or request.end is None:
             raise _refusal(self.content.path, line, "is a receipt of a request that has not ended there, or has one")
         wanted = {
-            "root": found[0].end.hash,
+            "root": request.end.hash,
             "header": session.header.hash,
             "previous": self._link,
             "number": self._number + 1,
@@ -163,7 +168,7 @@ class _Reader:
                 self._blame(f"line {line.number}, a receipt: its {name} is not that of the lines before it")
         self._check(line, self._link)
         self._link, self._number = line.hash, self._number + 1
-        found[0].receipt = line
+        request.receipt = line
         self.content.receipts.append(line)
 
     def _check(self, line: Line, previous: str) -> None:

@@ -4,6 +4,7 @@ In: the hash of a request's last line, its root, which all its lines lead to, an
 content of a receipt's line; what is given to whoever asked.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ STATEMENT: Final = "cutaway receipt 1\n{number}\n{previous}\n{header}\n{root}\n"
 
 
 def statement(receipt: Mapping[str, Any]) -> bytes:
-    """What the signature of a receipt is over."""
-    return STATEMENT.format_map(receipt).encode("ascii", "replace")
+    """What the signature of a receipt is over. Of a receipt that lacks a field, another text: nobody signed that."""
+    return STATEMENT.format_map(defaultdict(str, receipt)).encode("ascii", "replace")
 
 
 def receipt_content(link: Link, request_id: str, root: str, header: str, signer: Signer | None) -> dict[str, Any]:

@@ -102,12 +102,14 @@ class Record(Recorder):
         by which receipts are signed: an Ed25519 key in PEM, or any other bytes for HMAC. told: is told how much of the
         model was read for its digest.
 
-        Raises InvalidRequestError where the file can't be written, or is no record.
+        Raises InvalidRequestError where the file can't be written, or is no record, and for a key that can't sign.
         """
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidRequestError(f"the record is {path!r}; it must be a file's name.", "record")
         check_level(level)
         signer = None if key is None else read_signer(Path(key))
+        if signer is not None:
+            signer.sign(b"")  # a public key can't, which shall be told before the first request
         self.path = Path(path)
         rows = TensorFiles(self.path) if level == TENSORS else None
         file = RecordFile(self.path)

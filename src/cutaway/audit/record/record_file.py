@@ -16,6 +16,7 @@ from cutaway.audit.record.lines import BrokenLineError, read_line, write_line
 from cutaway.errors import CapacityError, InvalidRequestError
 
 LOG: Final = logging.getLogger("cutaway.record")
+MODE: Final = 0o600  # of a new file: it has what everybody asked, and was answered
 TAIL: Final = 1 << 16  # bytes that are read at a time, from the end on
 
 
@@ -39,7 +40,7 @@ class RecordFile:
         self.error: str | None = None  # why nothing is written any more
         self._begun = False  # there is a header
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise InvalidRequestError(

@@ -28,18 +28,20 @@ class CollectedLines:
     def __init__(self) -> None:
         self.error: str | None = None
         self.lines: dict[Key, Mapping[str, Any]] = {}
+        self.new: SimpleQueue[Key] = SimpleQueue()  # of lines that nobody has compared
 
     def attach(self, llm: LLM, level: str) -> None:
         """Nothing is needed."""
 
     def begin(self, request_id: str, content: Mapping[str, Any]) -> None:
         """A new request."""
-        self.error = None
-        self.lines = {}
+        self.error, self.lines, self.new = None, {}, SimpleQueue()
         self._take(content)
 
     def _take(self, content: Mapping[str, Any]) -> None:
-        self.lines[key_of(content)] = content
+        key = key_of(content)
+        self.lines[key] = content
+        self.new.put(key)
 
     def add(self, lines: Sequence[Body]) -> None:
         """Further lines."""
@@ -147,8 +149,11 @@ def _compare_new(
     request: RecordedRequest, left: dict[Key, dict[str, Any]], collected: CollectedLines, explain: Explain
 ) -> Difference | None:
     """Compare what has come since the last time; what is the same is taken out of ``left``."""
-    for key in [each for each in list(left) if each in collected.lines]:
-        recorded, found = left.pop(key), collected.lines[key]
+    while not collected.new.empty():
+        key = collected.new.get()
+        recorded, found = left.pop(key, None), collected.lines[key]
+        if recorded is None:  # the beginning, the end, or more than was recorded
+            continue
         if what := _compare(recorded, found):
             where = f"request {request.id}, " + (token_name(recorded) if key[0] == "token" else key[0])
             more = explain(recorded, found) if key[0] == "token" else None

@@ -30,7 +30,7 @@ def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[s
         "metadata": digests.metadata,
         "tokenizer": digests.tokenizer,
         "template": text_digest(llm.tokenizer.template),
-        "grammars": _version("llguidance"),
+        "grammars": grammars_version(),
         "context": runner.context,
         "kv_dtype": runner.kv_dtype,
         "page_length": settings.page_length,
@@ -43,8 +43,9 @@ def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[s
     }
 
 
-def _version(package: str) -> str | None:
+def grammars_version() -> str | None:
+    """Of llguidance, which makes the masks of structured outputs; None without it."""
     try:
-        return version(package)
+        return version("llguidance")
     except PackageNotFoundError:
         return None

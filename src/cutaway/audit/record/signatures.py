@@ -99,6 +99,7 @@ def read_signer(path: Path) -> Signer:
 
 def _ed25519(path: Path, content: bytes) -> Signer:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
@@ -113,7 +114,7 @@ def _ed25519(path: Path, content: bytes) -> Signer:
             key = serialization.load_pem_private_key(content, password=None)
         else:
             key = serialization.load_pem_public_key(content)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InvalidRequestError(
             f"the key {path} can't be read ({str(error)[:200]}). It must be in PEM, without a password.", "record_key"
         ) from None

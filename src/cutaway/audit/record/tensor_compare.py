@@ -5,7 +5,9 @@ differs.
 """
 
 import hashlib
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,10 +27,12 @@ NUMBERS: Final[dict[str, np.dtype[Any]]] = {"F32": np.dtype(np.float32), "I8": n
 class _Part(NamedTuple):
     """Values of some positions of a choice."""
 
-    choice: int
     first: int
     length: int
     tensors: dict[str, Tensor]
+
+
+FIRST: Final = attrgetter("first")
 
 
 class TensorCompare:
@@ -36,22 +40,25 @@ class TensorCompare:
 
     def __init__(self, record: Path) -> None:
         self._folder = folder_of(record)
-        self._parts: list[_Part] = []
+        self._parts: dict[int, list[_Part]] = {}  # of each choice, by their first positions
         self.difference: str | None = None  # the first one
 
     def begin(self, request: RecordedRequest) -> None:
         """The request that is replayed next. Raises InvalidRequestError where a file of it is missing."""
         self.difference = None
-        self._parts = []
+        self._parts = {}
         for token in request.tokens:
             places = token.content.get("tensors")
             if not isinstance(places, list):
                 raise InvalidRequestError(
                     f"line {token.number} has no list of tensors. The record is damaged.", "record"
                 )
-            self._parts += [self._open(token.content["choice"], place) for place in places]
+            for place in places:
+                self._parts.setdefault(token.content["choice"], []).append(self._open(place))
+        for parts in self._parts.values():
+            parts.sort(key=FIRST)
 
-    def _open(self, choice: int, place: Any) -> _Part:
+    def _open(self, place: Any) -> _Part:
         try:
             name, digest, first, count = place
             path = self._folder / Path(str(name)).name
@@ -63,18 +70,18 @@ class TensorCompare:
         if hashlib.sha256(content).hexdigest() != digest:
             self.difference = self.difference or f"{path} was changed: its SHA-256 is not that in the record"
         try:
-            return _Part(choice, int(first), int(count), open_safetensors(path))
+            return _Part(int(first), int(count), open_safetensors(path))
         except (ModelFileError, ValueError, TypeError) as error:
             self.difference = self.difference or f"{path} was changed: {error}"
-            return _Part(choice, 0, 0, {})
+            return _Part(0, 0, {})
 
     def take(self, request_id: str, choices: Sequence[int], rows: Rows) -> None:
         """Compare rows with what was recorded of these positions."""
         if self.difference is not None:
             return
         name = str(rows.operation)
-        for part in self._parts:
-            if part.choice not in choices or name not in part.tensors:
+        for part in self._parts_of(choices, rows.position, rows.position + len(rows.values)):
+            if name not in part.tensors:
                 continue
             tensor = part.tensors[name]
             recorded = tensor.stored.view(NUMBERS[tensor.block_type.name]).reshape(tensor.shape)
@@ -86,6 +93,15 @@ class TensorCompare:
                 self.difference = _compare(name, first, recorded[first - start : end - start], own)
                 if self.difference is not None:
                     return
+
+    def _parts_of(self, choices: Sequence[int], first: int, end: int) -> Iterator[_Part]:
+        """Those with some of these positions: among the parts of a long answer they are found, not looked for."""
+        for choice in choices:
+            parts = self._parts.get(choice, [])
+            place = bisect_left(parts, end, key=FIRST)
+            while place and parts[place - 1].first + parts[place - 1].length > first:
+                place -= 1
+                yield parts[place]
 
     def keep(self, request_id: str, choices: Sequence[int]) -> list[Any]:
         """Nothing is written."""

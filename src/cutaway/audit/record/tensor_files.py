@@ -5,41 +5,22 @@ operation, named as ``layers.3.attention`` or ``embed``; and where they are, for
 """
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cutaway.audit.record.operations import Rows
+from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.errors import CapacityError, InvalidRequestError
-
-ALIGNMENT: Final = 8  # of the header, as the format has it
-TYPES: Final = {np.dtype(np.float32): "F32", np.dtype(np.int8): "I8"}
 
 
 def folder_of(record: Path) -> Path:
     """Where the values of a record are."""
     return record.with_name(record.name + ".tensors")
-
-
-def safetensors_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """A file in the format of safetensors (huggingface/safetensors, format.md): a header in JSON, then the arrays."""
-    entries: dict[str, Any] = {}
-    place = 0
-    for name, array in arrays.items():
-        entries[name] = {
-            "dtype": TYPES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-    head = json.dumps(entries, separators=(",", ":")).encode("ascii")
-    head += b" " * (-len(head) % ALIGNMENT)
-    return b"".join([len(head).to_bytes(8, "little"), head, *(each.tobytes() for each in arrays.values())])
 
 
 class TensorFiles:
@@ -52,7 +33,7 @@ class TensorFiles:
         self._rows: dict[tuple[str, int], dict[str, npt.NDArray[Any]]] = {}
         self._first: dict[tuple[str, int], int] = {}
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
         except OSError as error:
             raise InvalidRequestError(
                 f"the folder {self._folder} can't be made ({error.strerror}). Name a record in a folder that can be "
@@ -83,12 +64,16 @@ class TensorFiles:
         arrays, first = self._rows.pop(place, None), self._first.pop(place, 0)
         if not arrays:
             return []
-        content = safetensors_bytes(arrays)
+        content = b"".join([safetensors_head(arrays)[0], *(each.tobytes() for each in arrays.values())])
         name = f"{self._session}-{request_id}-{choices[0]}-{first}.safetensors"
         part = self._folder / f"{name}.part"
         try:
-            part.write_bytes(content)
-            os.replace(part, self._folder / name)
+            try:
+                part.write_bytes(content)
+                os.replace(part, self._folder / name)
+            except OSError:
+                part.unlink(missing_ok=True)  # a full disk needs its room
+                raise
         except OSError as error:
             raise CapacityError(f"{self._folder / name} can't be written ({error.strerror})") from None
         count = max(len(each) for each in arrays.values())

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cutaway.audit.record.digests import Told, model_digests, text_digest
+from cutaway.audit.record.digests import ModelDigests, Told, model_digests, text_digest
 from cutaway.audit.record.levels import OPERATIONS, TENSORS, TOKENS, check_level
 from cutaway.audit.record.operations import Operations
 from cutaway.audit.record.read_record import RecordContent, RecordedRequest, Session, read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
+from cutaway.audit.record.session import grammars_version
 from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.engine.llm import LLM
 from cutaway.errors import InvalidRequestError, shown
@@ -61,17 +62,20 @@ def verify(
     if content.changed is not None:
         verdict.difference = content.changed
         return verdict
+    digests: dict[str, ModelDigests] = {}  # of each model that is named, read once
     loaded: _Loaded | None = None
     try:
         for session in content.sessions:
             setting = _Setting.of(session, model, path)
+            if setting.model not in digests:
+                digests[setting.model] = model_digests(resolve(setting.model).path, told, fresh=True)
+            verdict.difference = _other_model(session, setting, digests[setting.model])
+            if verdict.difference is not None:
+                return verdict
             if loaded is None or loaded.setting != setting:
                 if loaded is not None:
                     loaded.close()
                     loaded = None
-                verdict.difference = _other_model(session, setting, told)
-                if verdict.difference is not None:
-                    return verdict
                 loaded = _Loaded(setting, path, threads, chat_template)
             template = session.header.content.get("template")
             if template != text_digest(loaded.llm.tokenizer.template):
@@ -96,11 +100,23 @@ def verify(
 
 def _notes(content: RecordContent) -> list[str]:
     notes = [f"line {number} was not written to its end" for number in content.torn]
+    own = grammars_version()
     for session in content.sessions:
+        made = session.header.content.get("grammars")
+        if made != own and any(_has_form(each) for each in session.requests):
+            notes.append(
+                f"masks of structured outputs were made by llguidance {shown(made)}, and are made by {own!r} here: "
+                "another version may allow other tokens"
+            )
         for request in session.requests:
             if request.end is None:
                 notes.append(f"request {request.id} has no end: its engine ended first")
     return notes
+
+
+def _has_form(request: RecordedRequest) -> bool:
+    params = request.begin.content.get("params")
+    return isinstance(params, dict) and params.get("structured_outputs") is not None
 
 
 @dataclass(frozen=True)
@@ -128,9 +144,8 @@ class _Setting:
         return _Setting(name, check_level(header.get("level")), header.get("context", 0), header["kv_dtype"])
 
 
-def _other_model(session: Session, setting: _Setting, told: Told | None) -> str | None:
-    """What says that the model is not the one of the session."""
-    digests = model_digests(resolve(setting.model).path, told, fresh=True)
+def _other_model(session: Session, setting: _Setting, digests: ModelDigests) -> str | None:
+    """What says that the model is not the one of the session. digests: of the model that is there."""
     for name in DIGESTS:
         recorded, found = session.header.content.get(name), getattr(digests, name)
         if recorded != found:

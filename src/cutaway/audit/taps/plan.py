@@ -3,6 +3,7 @@
 In: selections, a model, the lengths of prompt and answer. Out: the plan, before anything is computed.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,18 @@ class TapPlan:
     num_prompt: int
     num_positions: int  # P, at most
 
-    def key_bytes(self, tensor: TapTensor, layer: int) -> int:
-        """Bytes of one tensor, all of its rows, at most; with columns for the last one's positions."""
+    def room(self, tensor: TapTensor, layer: int) -> tuple[int, tuple[int, ...]]:
+        """How many rows of one tensor there are at most, and the shape of one, with columns for the last one's
+        positions.
+        """
         mask = self.wanted[tensor, layer]
         columns = int(np.flatnonzero(mask)[-1]) + 1
-        return int(mask.sum()) * tensor.row_bytes({**self.dimensions, "C": columns})
+        return int(mask.sum()), tensor.row({**self.dimensions, "C": columns})
+
+    def key_bytes(self, tensor: TapTensor, layer: int) -> int:
+        """Bytes of one tensor, all of its rows, at most."""
+        rows, shape = self.room(tensor, layer)
+        return rows * math.prod(shape) * np.dtype(tensor.dtype).itemsize
 
     @property
     def num_bytes(self) -> int:

@@ -4,13 +4,10 @@ In: a model's config and the type of its KV cache. Out: names with shapes in the
 names under which an open run shows its results, what these have beside them, and what is derived from them.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
-
-import numpy as np
 
 from cutaway.model.shapes import LAYER_TAPS, TAPS, evaluate
 from cutaway.ops.cpu.kv_tiles import KVFormat
@@ -58,10 +55,6 @@ class TapTensor:
     def row(self, dimensions: Mapping[str, int]) -> tuple[int, ...]:
         """The actual shape of a row."""
         return tuple(evaluate(entry, dimensions) for entry in self.shape)
-
-    def row_bytes(self, dimensions: Mapping[str, int]) -> int:
-        """Bytes of a row."""
-        return math.prod(self.row(dimensions)) * np.dtype(self.dtype).itemsize
 
     def key(self, layer: int) -> str:
         """The name with the layer, as in ``layers.3.attention``."""

@@ -1,7 +1,7 @@
 """The watch of one request: it copies the rows that are wanted while its steps are run open.
 
-In: a plan, a runner, and operation after operation of each step. Out: blocks of rows. Positions come in order; those
-that are computed again, after a preemption or without a cache, have been seen and are not kept twice.
+In: a plan, a runner, and operation after operation of each step. Out: rows, tensor by tensor. Positions come in order;
+those that are computed again, after a preemption or without a cache, have been seen and are not kept twice.
 """
 
 import weakref
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cutaway.audit.taps.attention_rows import attention_rows, prepare_attention_rows
 from cutaway.audit.taps.cache_rows import cache_rows
 from cutaway.audit.taps.plan import TapPlan
-from cutaway.audit.taps.results import Block, Taps
+from cutaway.audit.taps.results import TapRoom, Taps
 from cutaway.audit.taps.tensors import DERIVED, SUMS, TapTensor
 from cutaway.engine.outputs import TappedRows
 from cutaway.engine.runner import ModelRunner
@@ -36,11 +36,10 @@ class TapWatch:
             self._by_operation.setdefault((tensor.source, layer), []).append(tensor)
         if any(tensor.name in DERIVED for tensor, _ in plan.wanted):
             prepare_attention_rows(runner)
-        self._blocks: list[Block] = []
+        self._rooms: dict[tuple[TapTensor, int], TapRoom] = {}  # once a step brings rows
         self._seen = 0  # positions, from the first on
         self._rows: StepRows | None = None
         self._here: dict[tuple[int, bool], Places] = {}  # rows of the step, by mask and by whether it is of outputs
-        self._new: list[Block] = []
         self._new_seen = 0
 
     def describe(self) -> str:
@@ -50,7 +49,9 @@ class TapWatch:
     def begin(self, rows: StepRows) -> None:
         """A step begins: find its rows that are wanted."""
         batch = rows.batch
-        self._rows, self._new, self._here = rows, [], {}
+        self._rows, self._here = rows, {}
+        for room in self._rooms.values():
+            room.drop()
         of_tokens = np.arange(rows.tokens.start, rows.tokens.stop)
         of_outputs = np.arange(rows.outputs.start, rows.outputs.stop)
         self._new_seen = max(self._seen, int(batch.positions[rows.tokens.stop - 1]) + 1)
@@ -88,18 +89,24 @@ class TapWatch:
             values = sums_of(runner.workspace.activation, part, places)[:, :width]
         else:
             values = array[places, : tensor.row(self.plan.dimensions)[0]]
-        first = int(positions[0])
-        step = 0 if first < self.plan.num_prompt else first - self.plan.num_prompt + 1
-        self._new.append(Block(tensor, layer, step, positions, values))
+        self._room(tensor, layer).add(positions, values)
+
+    def _room(self, tensor: TapTensor, layer: int) -> TapRoom:
+        room = self._rooms.get((tensor, layer))
+        if room is None:
+            room = self._rooms[tensor, layer] = TapRoom(self.plan, tensor, layer)
+        return room
 
     def keep(self) -> None:
         """The step counts."""
-        self._blocks += self._new
-        self._seen, self._new = self._new_seen, []
+        for room in self._rooms.values():
+            room.keep()
+        self._seen = self._new_seen
 
     def result(self) -> Mapping[str, TappedRows]:
         """What was kept so far."""
-        return Taps(self._blocks)
+        found = [room.tapped() for room in list(self._rooms.values())]
+        return Taps([each for each in found if each is not None])
 
 
 def sums_of(activation: Activation, part: str, rows: Places) -> npt.NDArray[Any]:
