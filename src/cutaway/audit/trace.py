@@ -75,6 +75,7 @@ def _lines(taps: Taps, arrays: Mapping[str, npt.NDArray[Any]], offsets: Mapping[
             "kind": "rows",
             "name": block.tensor.name,
             "layer": block.layer if block.layer >= 0 else None,
+            "choice": block.choice,
             "step": block.step,
             "positions": block.positions.tolist(),
             "shape": [end - first, *array.shape[1:]],

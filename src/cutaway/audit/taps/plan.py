@@ -22,12 +22,17 @@ class TapPlan:
     dimensions: Mapping[str, int]
     num_prompt: int
     num_positions: int  # P, at most
+    num_choices: int = 1  # answers, each with rows of its own behind the prompt's
 
     def key_bytes(self, tensor: TapTensor, layer: int) -> int:
         """Bytes of one tensor, all of its rows, at most; with columns for the last one's positions."""
         mask = self.wanted[tensor, layer]
         columns = int(np.flatnonzero(mask)[-1]) + 1
-        return int(mask.sum()) * tensor.row_bytes({**self.dimensions, "C": columns})
+        return self._rows(mask) * tensor.row_bytes({**self.dimensions, "C": columns})
+
+    def _rows(self, mask: Mask) -> int:
+        """Rows of one tensor, of all answers together."""
+        return int(mask[: self.num_prompt].sum()) + self.num_choices * int(mask[self.num_prompt :].sum())
 
     @property
     def num_bytes(self) -> int:
@@ -42,9 +47,10 @@ class TapPlan:
 
     def describe(self) -> str:
         """In words."""
-        rows = sum(int(mask.sum()) for mask in self.wanted.values())
+        rows = sum(map(self._rows, self.wanted.values()))
         tensors = "1 tensor" if len(self.wanted) == 1 else f"{len(self.wanted):,} tensors"
-        return f"{tensors} with {rows:,} rows together, of {self.num_positions:,} positions at most"
+        answers = "" if self.num_choices == 1 else f" of each of {self.num_choices} answers"
+        return f"{tensors} with {rows:,} rows together, of {self.num_positions:,} positions{answers} at most"
 
 
 def plan_taps(
@@ -53,6 +59,7 @@ def plan_taps(
     dimensions: Mapping[str, int],
     num_prompt: int,
     max_new_tokens: int,
+    num_choices: int,
 ) -> TapPlan:
     """dimensions: the model's, by the shape table's names. Raises InvalidRequestError for what there isn't."""
     num_positions = num_prompt + max_new_tokens - 1
@@ -65,4 +72,4 @@ def plan_taps(
             before = wanted.get((tensor, layer))
             whole = mask if before is None else before | mask
             wanted[tensor, layer] = masks.setdefault(whole.tobytes(), whole)
-    return TapPlan(wanted, dimensions, num_prompt, num_positions)
+    return TapPlan(wanted, dimensions, num_prompt, num_positions, num_choices)

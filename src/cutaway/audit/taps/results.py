@@ -21,15 +21,19 @@ class Block(NamedTuple):
     step: int  # 0 for a part of the prompt, k for the k-th generated token
     positions: npt.NDArray[np.int32]  # [k]
     values: npt.NDArray[Any]  # [k, …]
+    choice: int | None = None  # of several answers, the one whose tokens these are; None for the prompt's
 
     @property
     def key(self) -> str:
-        """The tensor's name, with its layer."""
-        return self.tensor.key(self.layer)
+        """The tensor's name, with its layer, and with the answer where there are several."""
+        name = self.tensor.key(self.layer)
+        return name if self.choice is None else f"choices.{self.choice}.{name}"
 
 
 class Taps(Mapping[str, TappedRows]):
-    """By names as ``layers.3.attention``; ``layers.3.resid`` is ``layers.3.ffn_residual``."""
+    """By names as ``layers.3.attention``; ``layers.3.resid`` is ``layers.3.ffn_residual``. Of several answers to one
+    prompt that is the prompt's part, and ``choices.1.layers.3.attention`` is that of the second one's tokens.
+    """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = tuple(blocks)
