@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutaway import LLM, SamplingParams
+from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.cost_model import FIELDS, CostModel
 from cutaway.audit.costs import Cost, StepWork, step_costs, step_work, works_of
 from cutaway.audit.ledger import bound_of, group_rows
@@ -20,11 +20,13 @@ from cutaway.audit.request_ledger import (
     StepClocks,
     StepMeter,
     TimedStep,
+    meter_of,
     shared_ledger,
     works_of_pieces,
 )
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenPiece, SeenStep
+from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
 
 PERIOD = 1e-9
@@ -34,6 +36,17 @@ PERIOD = 1e-9
 def llm(smollm2_path: Path) -> Iterator[LLM]:
     with LLM(smollm2_path, threads=2, max_model_len=256) as loaded:
         yield loaded
+
+
+@pytest.mark.parametrize("level", ["operations", "tensors"])
+def test_no_ledger_where_every_step_runs_open(smollm2_path: Path, tmp_path: Path, level: str) -> None:
+    """It would have no step."""
+    record = Record(tmp_path / "answers.jsonl", level)
+    with (
+        LLM(smollm2_path, threads=1, max_model_len=32, record=record) as recorded,
+        pytest.raises(InvalidRequestError, match="open steps have no clocks"),
+    ):
+        meter_of(recorded)
 
 
 def piece(name: str, start: int, tokens: int, outputs: int = 1) -> SeenPiece:

@@ -25,6 +25,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenPiece, SeenStep
+from cutaway.errors import InvalidRequestError
 from cutaway.formats.open_model import open_model
 from cutaway.model.shapes import STEP_TAPS
 from cutaway.ops.cpu.clock import Reading, read_clocks, seconds_per_cycle
@@ -134,7 +135,15 @@ class StepMeter:
 def meter_of(llm: LLM, limits: MachineLimits | None = None) -> StepMeter:
     """A meter for this model. limits: None: measured now, which takes a second; the engine should have nothing to do
     meanwhile.
+
+    Raises InvalidRequestError where every step runs open: none would be measured.
     """
+    if llm.opens_steps:
+        raise InvalidRequestError(
+            "the record has each operation, for which every step runs open, and open steps have no clocks. Leave out "
+            "the ledger (--ledger, --timings), or record tokens (--record-level tokens).",
+            "record_level",
+        )
     with open_model(llm.model.path) as source:
         weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
     return StepMeter(llm.runner, weight_bytes, measure_limits(llm.runner.team) if limits is None else limits)

@@ -362,6 +362,11 @@ class LLM:
         """Whether requests are written down."""
         return self._record is not None
 
+    @property
+    def opens_steps(self) -> bool:
+        """Whether every step runs open, for the record: then none has clocks."""
+        return self._record is not None and self._record.opens_steps
+
     def get_tokenizer(self) -> Tokenizer:
         """``self.tokenizer``, by vLLM's name."""
         return self.tokenizer
