@@ -38,6 +38,17 @@ def llm(smollm2_path: Path) -> Iterator[LLM]:
         yield loaded
 
 
+@pytest.mark.parametrize("level", ["operations", "tensors"])
+def test_no_ledger_where_every_step_runs_open(smollm2_path: Path, tmp_path: Path, level: str) -> None:
+    """It would have no step."""
+    record = Record(tmp_path / "answers.jsonl", level)
+    with (
+        LLM(smollm2_path, threads=1, max_model_len=32, record=record) as recorded,
+        pytest.raises(InvalidRequestError, match="open steps have no clocks"),
+    ):
+        meter_of(recorded)
+
+
 def piece(name: str, start: int, tokens: int, outputs: int = 1) -> SeenPiece:
     return SeenPiece(name, (0,), start, tokens, outputs, outputs, 1)
 

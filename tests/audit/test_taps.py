@@ -240,6 +240,53 @@ def test_preempted_and_watched_again_nothing_is_seen_twice(tiny: Path) -> None:
         assert all(len(each.output().outputs[0].token_ids) == 45 for each in olds)
 
 
+@pytest.mark.parametrize(("n", "num_blocks"), [(3, 64), (6, 9), (20, 64)])
+def test_several_answers_have_rows_of_their_own(tiny: Path, n: int, num_blocks: int) -> None:
+    """The prompt's are there once. In a small pool answers are preempted; beyond 16 there are no rows for all at once,
+    and the others compute the prompt again.
+    """
+    params = replace(PARAMS, n=n)
+    taps = TapRequest(
+        "layers.1.attention", "layers.3.resid", "layers.0.kv.keys", "attn.weights@generated", "logits@all"
+    )
+    with tapped_engine(tiny, num_blocks=num_blocks, context=64) as engine:
+        plain, mate = engine.ask(PROMPT, params), engine.ask([5, 6, 7], PARAMS)
+        engine.run()
+        tapped, beside = engine.ask(PROMPT, params, taps), engine.ask([5, 6, 7], PARAMS)
+        engine.run()
+        assert (engine.core.scheduler.num_preemptions > 0) == (num_blocks < 64)
+        output = tapped.output()
+        assert output.outputs == plain.output().outputs
+        assert beside.output().outputs == mate.output().outputs
+        found, runner = output.taps, engine.runner
+        assert found is not None
+        assert len({tuple(each.token_ids) for each in output.outputs}) > 1, "they differ, or this shows little"
+        config = runner.config
+        H, Hkv, Dh = config.num_heads, config.num_kv_heads, config.head_dim
+        compared = 0
+        for choice, each in enumerate(output.outputs):
+            whole = whole_run(runner, [*PROMPT, *each.token_ids[:-1]])
+            whole["kv.keys", 0] = whole["kv_write", 0].reshape(-1, H + 2 * Hkv, Dh)[:, H : H + Hkv].astype(np.float16)
+            for name, layer in (("attention", 1), ("ffn_residual", 3), ("kv.keys", 0), ("logits", -1)):
+                key = name if layer < 0 else f"layers.{layer}.{name}"
+                for which, positions in ((key, range(30)), (f"choices.{choice}.{key}", range(30, 36))):
+                    assert rows(found, which) == list(positions)
+                    values = found[which].values
+                    want = whole[name, layer][list(positions)]
+                    if name == "kv.keys":
+                        np.testing.assert_array_equal(values, want)
+                    else:
+                        assert differing(values, want[:, : values.shape[1]]) == 0, which
+                    compared += 1
+            weights = found[f"choices.{choice}.layers.2.attn.weights"]
+            np.testing.assert_allclose(weights.values.sum(2, np.float64), 1, atol=1e-6)
+            assert rows(found, f"choices.{choice}.layers.3.resid") == list(range(30, 36)), "by its alias, too"
+        assert compared == 8 * n
+        assert len(found) == 4 + n * (4 + config.num_layers)
+        plan = taps.plan(runner, len(PROMPT), PARAMS.max_tokens, n)
+        assert plan.num_bytes == sum(each.values.nbytes for each in found.values())
+
+
 def test_a_step_that_failed_is_not_seen(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tapped_engine(tiny) as engine:
         asking = engine.ask(PROMPT, PARAMS, TapRequest("layers.1.attention", "logits"))

@@ -89,8 +89,9 @@ def test_requests_that_are_refused(llm: LLM) -> None:
             llm.generate(PROMPT, GREEDY, taps=TapRequest(text))
     with pytest.raises(InvalidRequestError, match=r"give a cutaway\.TapRequest"):
         llm.generate(PROMPT, GREEDY, taps=["layers.3.resid"])  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequestError, match="n is 2"):
-        llm.generate(PROMPT, SamplingParams(n=2), taps=TapRequest("logits"))
+    several = r"61,538,304 bytes, 1 tensor with 313 rows together, of 44 positions of each of 8 answers at most"
+    with pytest.raises(CapacityError, match=several):
+        llm.generate(PROMPT, SamplingParams(n=8, max_tokens=40), taps=TapRequest("logits"))
     with pytest.raises(
         CapacityError, match=r"up to 39,321,600 bytes, 1 tensor with 200 rows .* \(max_tap_bytes\) is 8,388,608\."
     ):

@@ -131,13 +131,13 @@ class SeenTokens:
     def describe(self) -> str:
         return "of the test"
 
-    def begin(self, rows: StepRows) -> None:
-        self._rows, self._new = rows, ({}, {})
+    def begin(self, rows: Sequence[StepRows]) -> None:
+        (self._rows,), self._new = rows, ({}, {})
 
     def see(self, name: str, layer: int, array: Any) -> None:
         if name == self.fails:
             raise ZeroDivisionError(f"of the test, at {name}")
-        batch, (tokens, outputs) = self._rows.batch, self._rows[1:]
+        _, batch, tokens, outputs = self._rows
         if name == "embed":
             self._new[0].update(zip(batch.positions[tokens].tolist(), array[tokens].tolist(), strict=True))
         else:

@@ -3,12 +3,14 @@
 import http.client
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cutaway import LLM
+from cutaway.server.http import body_limit
 from cutaway.server.http.auth import client_of
 from cutaway.server.page.files import FILES
 from support.http_server import RunningServer, running, until
@@ -164,7 +166,7 @@ def test_all_origins(llm: LLM) -> None:
 
 
 def test_large_bodies(keyed: RunningServer) -> None:
-    """Announced or not, they are not read to their end."""
+    """Announced or not, nothing of them is kept."""
     key = {"Authorization": "Bearer first-key"}
 
     def body(size: int) -> bytes:
@@ -187,6 +189,53 @@ def test_large_bodies(keyed: RunningServer) -> None:
         assert (b"more than 2000 bytes" in response.read()) == (status == 413)
         connection.close()
     assert keyed.get("/health").status == 200
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("announced", [False, True])
+def test_who_writes_all_before_reading_finds_the_reply(keyed: RunningServer, announced: bool, closes: bool) -> None:
+    """More than what the sockets hold, so that a connection that was closed early would break the writing."""
+    body = b'{"prompt": "' + b"x" * (12 << 20) + b'"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first-key\r\n"
+    head += b"Content-Type: application/json\r\n" + (b"Connection: close\r\n" if closes else b"")
+    if announced:
+        data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    else:
+        data = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", keyed.port), SECONDS) as connection:
+        connection.sendall(data)
+        reply = read_all(connection)
+    assert reply.startswith(b"HTTP/1.1 413")
+    assert b"the server takes 2000 at most" in reply
+
+
+@pytest.mark.parametrize(
+    "more", [b"Content-Length: 9000000000\r\n", b"Content-Length: 9000\r\nExpect: 100-continue\r\n"]
+)
+def test_what_is_far_too_large_or_asked_about_is_refused_at_once(keyed: RunningServer, more: bytes) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first-key\r\n"
+    with socket.create_connection(("127.0.0.1", keyed.port), SECONDS) as connection:
+        connection.sendall(head + b"Content-Type: application/json\r\n" + more + b"\r\n")
+        assert read_all(connection).startswith(b"HTTP/1.1 413"), "and nothing of the body was sent"
+
+
+def test_a_rest_that_never_comes_is_not_waited_for(keyed: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_limit, "PATIENCE", 0.1)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first-key\r\n"
+    head += b"Content-Type: application/json\r\n"
+    for start in (b"Content-Length: 3000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n9000\r\n" + b" " * 2001):
+        with socket.create_connection(("127.0.0.1", keyed.port), SECONDS) as connection:
+            connection.sendall(head + start)
+            assert read_all(connection).startswith(b"HTTP/1.1 413")
+    assert keyed.get("/health").status == 200
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Until the server closes the connection."""
+    found = b""
+    while data := connection.recv(65536):
+        found += data
+    return found
 
 
 def test_a_body_that_never_comes(keyed: RunningServer) -> None:

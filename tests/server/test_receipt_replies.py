@@ -31,20 +31,30 @@ def recorded(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield Recorded(server, path, smollm2_path)
 
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 3},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3},
+    "/v1/embeddings": {"input": "Hello"},
+}
+"""Routes beside chats and completions."""
+
+
 def receipts(recorded: Recorded) -> list[Any]:
     """Of each kind of reply that can have one."""
     server, few = recorded.server, {"max_tokens": 3, "seed": 5, "return_receipt": True}
     chat = server.chat(**few).json["cutaway"]["receipt"]
     streamed = server.chat(**few, stream=True).events[-2]["cutaway"]["receipt"]
     several = server.complete(**{**few, "prompt": ["The sea is", "The sky is"]}).json["cutaway"]["receipts"]
-    asked = {"input": "Hello", "max_output_tokens": 3, "return_receipt": True}
-    response = server.post("/v1/responses", asked).json["cutaway"]["receipt"]
-    return [chat, streamed, *several, response]
+    found = [chat, streamed, *several]
+    for path, body in OTHERS.items():
+        found.append(server.post(path, {**body, "return_receipt": True}).json["cutaway"]["receipt"])
+    texts = {"input": ["The sea", "The sky"], "return_receipt": True}
+    return [*found, *server.post("/v1/embeddings", texts).json["cutaway"]["receipts"]]
 
 
 def test_receipts_are_those_of_the_record(recorded: Recorded) -> None:
     given = receipts(recorded)
-    assert len({each["hash"] for each in given}) == len(given) == 5
+    assert len({each["hash"] for each in given}) == len(given) == 9
     for each in given:
         assert check_held(recorded.path, each) is None
 
@@ -101,12 +111,13 @@ def test_a_server_without_a_record_gives_no_receipt(server: RunningServer) -> No
     for path, body in (
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
         ("/v1/completions", {"prompt": "Hello"}),
-        ("/v1/responses", {"input": "Hello"}),
+        *OTHERS.items(),
     ):
-        error = server.post(path, {**body, "return_receipt": True}).error
-        assert error["param"] == "return_receipt"
-        assert "--record" in error["message"]
-        few = {"max_output_tokens": 16} if "input" in body else {"max_tokens": 1}
+        refused = server.post(path, {**body, "return_receipt": True})
+        assert refused.status == 400
+        assert "return_receipt is true" in refused.json["error"]["message"]
+        assert "--record" in refused.json["error"]["message"]
+        few = {"max_tokens": 1} if "input" not in body else {}
         assert server.post(path, {**body, **few, "return_receipt": False}).status == 200
 
 

@@ -15,6 +15,7 @@ from support.bits import differing
 from support.http_server import RunningServer, running
 
 TAPS = ["layers.*.resid@answer", "layers.2.attn.weights", "layers.0.attention_input@2"]
+RESID = "layers.3.ffn_residual"
 BODY = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 4, "ignore_eos": True}
 
 
@@ -50,6 +51,23 @@ def test_completions(tapping: RunningServer, small: LLM) -> None:
         for name, array in arrays(got).items():
             assert differing(array, output.taps[name].values) == 0
             assert got[name]["positions"] == output.taps[name].positions.tolist()
+
+
+def test_several_answers_to_several_prompts(tapping: RunningServer, small: LLM) -> None:
+    fields = {"temperature": 1.0, "n": 2, "seed": 4}
+    prompts, taps = [BODY["prompt"], "One, two,"], ["layers.3.resid", "output_norm"]
+    reply = tapping.post("/v1/completions", {**BODY, **fields, "prompt": prompts, "taps": taps}).json
+    params = SamplingParams(temperature=1.0, n=2, seed=4, max_tokens=4, ignore_eos=True)
+    want = small.generate(prompts, params, taps=TapRequest(*taps))
+    assert [each["text"] for each in reply["choices"]] == [each.text for output in want for each in output.outputs]
+    for got, output in zip(reply["cutaway"]["taps"], want, strict=True):
+        assert output.taps is not None
+        keys = [f"{choice}{name}" for choice in ("", "choices.0.", "choices.1.") for name in ("output_norm", RESID)]
+        assert sorted(got) == sorted(output.taps) == sorted(keys)
+        for name, array in arrays(got).items():
+            assert differing(array, output.taps[name].values) == 0
+        drawn = got["choices.1.output_norm"]["positions"]
+        assert drawn == [len(output.prompt_token_ids) + place for place in range(3)]
 
 
 def test_chats_whole_and_as_a_stream(tapping: RunningServer) -> None:

@@ -70,11 +70,34 @@ def test_a_stream_ends_with_them(timed: RunningServer, llm: LLM) -> None:
     nobody_watches(llm)
 
 
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_an_embedding_s(timed: RunningServer, llm: LLM, pooling: str) -> None:
+    """It has no logits: of the operations behind the layers it takes no part. Two texts are one request."""
+    body = {"input": [[2002, 310, 311], [3002, 410, 411, 412]], "pooling": pooling}
+    said = timed.post("/v1/embeddings", {**body, "return_timings": True}).json
+    ledger = said["cutaway"]["timings"]
+    assert (ledger["outputs"], ledger["tokens"]) == (0, 7)
+    rows = {row["name"]: row for row in ledger["operations"]}
+    assert rows["qkv"]["int8_operations"] == 30 * 2 * 7 * 576 * 960
+    assert rows["qkv"]["seconds"] > 0
+    plain = timed.post("/v1/embeddings", body).json
+    assert plain["data"] == said["data"]
+    assert "timings" not in plain["cutaway"]
+    nobody_watches(llm)
+
+
 def test_a_server_without_them_says_how_to_have_them(server: RunningServer, llm: LLM) -> None:
     reply = server.post("/v1/chat/completions", {**CHAT, "return_timings": True})
     assert reply.status == 400
     assert (reply.error["param"], reply.error["code"]) == ("return_timings", "timings_off")
     assert "--timings" in reply.error["message"]
+    for path, body in (
+        ("/v1/embeddings", {"input": "x"}),
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": CHAT["messages"], "max_tokens": 1}),
+    ):
+        refused = server.post(path, {**body, "return_timings": True})
+        assert (refused.status, "--timings" in refused.json["error"]["message"]) == (400, True)
     assert server.get("/ledger").status == 400
     nobody_watches(llm)
 

@@ -134,12 +134,14 @@ class StepMeter:
 
 def meter_of(llm: LLM, limits: MachineLimits | None = None) -> StepMeter:
     """A meter for this model. limits: None: measured now, which takes a second; the engine should have nothing to do
-    meanwhile. Raises InvalidRequestError where no step will run timed.
+    meanwhile.
+
+    Raises InvalidRequestError where every step runs open: none would be measured.
     """
     if llm.opens_steps:
         raise InvalidRequestError(
-            "a ledger is wanted, and the record's level has operations: steps run open, and have no clocks. Record at "
-            "the level tokens, or leave the ledger.",
+            "the record has each operation, for which every step runs open, and open steps have no clocks. Leave out "
+            "the ledger (--ledger, --timings), or record tokens (--record-level tokens).",
             "record_level",
         )
     with open_model(llm.model.path) as source:

@@ -74,6 +74,7 @@ def _lines(taps: Taps, offsets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
                 "kind": "rows",
                 "name": tapped.tensor.name,
                 "layer": tapped.layer if tapped.layer >= 0 else None,
+                "choice": tapped.choice,
                 "step": step,
                 "positions": tapped.rows.positions[first:end].tolist(),
                 "shape": [end - first, *values.shape[1:]],

@@ -52,15 +52,19 @@ def all_of(taps: Sequence[Tap]) -> Tap:
 
 def open_tap(step: Step, generations: Mapping[str, Generation], batch: Batch) -> Tap:
     """A tap by which each request sees its rows of an open step, and what it wanted to see of them."""
-    watching: list[Watched] = []
+    rows: dict[str, list[StepRows]] = {}  # by request
     token = output = 0
     for piece in step.pieces:
-        watched = generations[piece.sequence.request.id].watched
         tokens = slice(token, token + piece.num_tokens)
         outputs = slice(output, output + piece.num_outputs)
         token, output = tokens.stop, outputs.stop
+        own = StepRows(piece.sequence.choices[0], batch, tokens, outputs)
+        rows.setdefault(piece.sequence.request.id, []).append(own)
+    watching: list[Watched] = []
+    for name, found in rows.items():
+        watched = generations[name].watched
         if watched is not None:
-            watched.begin(StepRows(batch, tokens, outputs))
+            watched.begin(found)
             watching.append(watched)
 
     def tap(name: str, layer: int, array: Any) -> None:

@@ -60,20 +60,15 @@ class TapAdmission:
             )
         if self._batching != "continuous":
             raise InvalidRequestError(
-                f"there are taps, and batching is {self._batching!r}, whose rows go through every step together; an "
-                "open step has only those that are watched. Load the model with continuous batching.",
-                "taps",
-            )
-        if params.n != 1:
-            raise InvalidRequestError(
-                f"there are taps, and n is {params.n}; one answer can be watched. Leave n out, or ask again with "
-                "another seed.",
+                f"there are taps, and batching is {self._batching!r}: a batch that was begun runs to its end before "
+                "others come, so open steps would take all of the time, and not their share. Load the model with "
+                "continuous batching.",
                 "taps",
             )
         runner = self._runner()
         if runner is None:
             raise CutawayError("the model is closed, and nothing of it can be tapped. Load it again.")
-        watch = taps.watch(runner, prompt_ids, max_new_tokens)
+        watch = taps.watch(runner, prompt_ids, max_new_tokens, params.n)
         if watch.num_bytes > self._limits.max_bytes:
             raise CapacityError(
                 f"the taps would keep up to {watch.num_bytes:,} bytes, {watch.describe()}; the limit (max_tap_bytes) "

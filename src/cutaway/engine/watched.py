@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class StepRows(NamedTuple):
-    """Which rows of an open step are one request's."""
+    """Which rows of an open step are those of one sequence of a request."""
 
+    choice: int  # whose they are; the first one, as long as several have the same tokens
     batch: Batch
     tokens: slice  # of the T rows
     outputs: slice  # of the O rows
@@ -31,14 +32,14 @@ class Watch(Protocol):
     def describe(self) -> str:
         """What ``num_bytes`` are for, to be told where they are too many."""
 
-    def begin(self, rows: StepRows) -> None:
-        """A step begins, maybe the last one once more: that one did not count."""
+    def begin(self, rows: Sequence[StepRows]) -> None:
+        """A step begins, maybe the last one once more: that one did not count. rows: of each sequence that it has."""
 
     def see(self, name: str, layer: int, array: Any) -> None:
         """What an operation wrote, all rows of the step: the engine's own buffer, to be copied."""
 
     def keep(self) -> None:
-        """The step counts."""
+        """The step counts; it may be said once for each sequence."""
 
     def result(self) -> Mapping[str, TappedRows]:
         """All that was kept so far; any thread may ask."""
@@ -48,8 +49,8 @@ class Watch(Protocol):
 class Tapping(Protocol):
     """What a request wants to be shown of its steps."""
 
-    def watch(self, runner: "ModelRunner", prompt_ids: Sequence[int], max_new_tokens: int) -> Watch:
-        """A watch for one request. Raises InvalidRequestError for what there isn't to be seen."""
+    def watch(self, runner: "ModelRunner", prompt_ids: Sequence[int], max_new_tokens: int, num_choices: int) -> Watch:
+        """A watch for one request, of so many answers. Raises InvalidRequestError for what there isn't to be seen."""
 
 
 class Watched:
@@ -59,7 +60,7 @@ class Watched:
         self.watch = watch
         self.error: Exception | None = None
 
-    def begin(self, rows: StepRows) -> None:
+    def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins."""
         try:
             self.watch.begin(rows)

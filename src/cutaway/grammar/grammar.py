@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from cutaway.errors import InvalidRequestError
-from cutaway.grammar.json_schema import CheckedSchema, Place, ends_in_escape, step
+from cutaway.grammar.json_schema import CheckedSchema, Place, ends_in_escape
 from cutaway.grammar.state import GrammarState, first_line
 from cutaway.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
@@ -156,5 +156,5 @@ def _culprit(checked: CheckedSchema, reason: str, vocabulary: "LLTokenizer") -> 
     for name in names:
         rest = {key: value for key, value in place.schema.items() if key != name}
         if name not in ("type", "$defs", "definitions") and problem(checked.alone(place._replace(schema=rest))) is None:
-            return place.path + step(name), SAID_BETTER.get(name, reason)
+            return checked.path_of(place, name), SAID_BETTER.get(name, reason)
     return place.path, reason

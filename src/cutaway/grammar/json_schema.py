@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from cutaway.errors import InvalidRequestError
 from cutaway.grammar.disjoint import DisjointSearch
@@ -41,6 +41,15 @@ class Place(NamedTuple):
     level: int  # from the root, or from the target of a reference
 
 
+class Reference(NamedTuple):
+    """A schema with ``$ref``, and what it means."""
+
+    schema: dict[str, Any]
+    given: str
+    path: str
+    target: Place
+
+
 class CheckedSchema:
     """A schema that has been checked, with references of another form: ``schema`` has its root as a definition, so that
     each schema within it can be compiled alone, too.
@@ -56,8 +65,8 @@ class CheckedSchema:
         self.root = Place(root, path, 1)
         self.excludes = False
         """Whether a pattern may exclude characters by naming others (``EXCLUDES``)."""
-        self._targets: dict[str, Place] = {}  # by reference
-        self._referring: dict[int, Place] = {}  # what the reference of a schema means, by the schema's id
+        self._references: dict[int, Reference] = {}  # by the schema's id
+        self._rewritten: set[int] = set()  # schemas whose oneOf is anyOf now, by their ids
         levels = {id(root): 1}  # of the root and of each target: how many are within
         waiting = [(id(root), self.root)]
         choices: list[dict[str, Any]] = []  # schemas with oneOf
@@ -88,6 +97,9 @@ class CheckedSchema:
         for schema in choices:
             if "anyOf" not in schema and search.all_disjoint(schema["oneOf"]):
                 schema["anyOf"] = schema.pop("oneOf")
+                self._rewritten.add(id(schema))
+        for each in self._references.values():
+            each.schema["$ref"] = self._reference(each)
 
     def alone(self, place: Place) -> Any:
         """The schema at a place, to be compiled alone."""
@@ -99,29 +111,50 @@ class CheckedSchema:
         """The schemas that a place is made of."""
         if isinstance(place.schema, bool):
             return []
-        reference = place.schema.get("$ref")
-        return [*inside(place), *([] if reference is None else [self._targets[reference]])]
+        reference = self._references.get(id(place.schema))
+        ours, written = f"{place.path}.anyOf", self.path_of(place, "anyOf")
+        found = [
+            each._replace(path=written + each.path.removeprefix(ours)) if each.path.startswith(f"{ours}[") else each
+            for each in inside(place)
+        ]
+        return [*found, *([] if reference is None else [reference.target])]
+
+    def path_of(self, place: Place, name: str) -> str:
+        """The path of a keyword of a place, by the name that it was given."""
+        given = "oneOf" if name == "anyOf" and id(place.schema) in self._rewritten else name
+        return place.path + step(given)
 
     def _refer(self, place: Place) -> Place:
-        """The place that a reference means, which becomes a reference by way of the definition.
-
-        A schema is met again where it is within another and a target, too: then its reference is ours already.
-        """
-        known = self._referring.get(id(place.schema))
+        """The place that a reference means. A schema is met again where it is within another and a target, too."""
+        known = self._references.get(id(place.schema))
         if known is not None:
-            return known
-        given = place.schema["$ref"]
-        target, way = _target(self.root.schema, given, f"{place.path}.$ref")
-        place.schema["$ref"] = reference = f"#/$defs/{DEFINED}{given[1:]}"
-        found = self._targets.setdefault(reference, Place(target, self.root.path + way, 1))
-        self._referring[id(place.schema)] = found
+            return known.target
+        given, path = place.schema["$ref"], f"{place.path}.$ref"
+        target, way = _target(self.root.schema, given, path)
+        found = Place(target, self.root.path + way, 1)
+        self._references[id(place.schema)] = Reference(place.schema, given, path, found)
+        return found
+
+    def _reference(self, reference: Reference) -> str:
+        """The same by way of the definition, as the schema is now, in a spelling that every reader has: a name may have
+        any character, and llguidance takes none that a URI doesn't have.
+        """
+        node: Any = self.root.schema
+        found = f"#/$defs/{DEFINED}"
+        for key in _keys(reference.given):
+            if key == "oneOf" and id(node) in self._rewritten:
+                key = "anyOf"
+            if isinstance(node, dict) and key not in node:
+                raise _wrong(reference.path, reference.given, "a pointer to a schema, not into what says nothing")
+            node = node[int(key) if isinstance(node, list) else key]
+            found += "/" + quote(key.replace("~", "~0").replace("/", "~1"), safe="", errors="replace")
         return found
 
     def _resolved(self, schema: Any) -> Any:
         for _ in range(MOST_LEVELS):
             if not isinstance(schema, dict) or "$ref" not in schema or len(schema) > 1:
                 return schema
-            schema = self._targets[schema["$ref"]].schema
+            schema = self._references[id(schema)].target.schema
         return True
 
 
@@ -237,8 +270,7 @@ def _target(root: dict[str, Any], reference: str, path: str) -> tuple[Any, str]:
         raise _wrong(path, reference, "a pointer into this schema: # or #/…")
     target: Any = root
     way = ""
-    for part in reference.split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
+    for key in _keys(reference):
         if isinstance(target, dict) and key in target:
             target, way = target[key], way + step(key)
         elif isinstance(target, list) and re.fullmatch("0|[1-9][0-9]{0,8}", key) and int(key) < len(target):
@@ -248,6 +280,11 @@ def _target(root: dict[str, Any], reference: str, path: str) -> tuple[Any, str]:
     if not isinstance(target, dict | bool):
         raise _wrong(path, reference, "a pointer to a schema: an object, true or false")
     return target, way
+
+
+def _keys(reference: str) -> list[str]:
+    """The keys of a pointer, from the root on."""
+    return [unquote(part).replace("~1", "/").replace("~0", "~") for part in reference.split("/")[1:]]
 
 
 def _is_count(value: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from cutaway import __version__
@@ -139,15 +140,36 @@ class Service:
                 FIELD,
                 "timings_of_taps",
             )
-        engine, salt = self.model.engine, state["client"].salt
+        options: dict[str, Any] = {"salt": state["client"].salt, "reads_cache": state.get("reads_cache", True)}
+        submit = partial(self.model.engine.submit, sampling_params=params, shown_ids=shown_ids, taps=taps, **options)
+        return await self._begin(name, [partial(submit, ids) for ids in prompts], params, state, errors, timed)
+
+    async def begin_embeddings(
+        self,
+        name: str,
+        prompts: Sequence[Sequence[int]],
+        pooling: Pooling,
+        state: Mapping[str, Any],
+        timed: bool = False,
+    ) -> Work:
+        """The same for embeddings."""
+        submit = partial(self.model.engine.submit_embedding, pooling=pooling, salt=state["client"].salt)
+        submitting = [partial(submit, ids) for ids in prompts]
+        return await self._begin(name, submitting, SamplingParams(), state, nullcontext, timed)
+
+    async def _begin(
+        self,
+        name: str,
+        submitting: Sequence[Callable[[], Awaitable[AsyncStream]]],
+        params: SamplingParams,
+        state: Mapping[str, Any],
+        errors: Errors,
+        timed: bool,
+    ) -> Work:
+        """submitting: submits each prompt when it is called."""
         timings = await Timings.begin(self.model.llm, self.model.meter) if timed else None
-        reads_cache = state.get("reads_cache", True)
-        submitting = [
-            engine.submit(ids, params, salt=salt, shown_ids=shown_ids, taps=taps, reads_cache=reads_cache)
-            for ids in prompts
-        ]
         try:
-            work = await self._admit(name, submitting, params, state, errors)
+            work = await self._admit(name, [submit() for submit in submitting], params, state, errors)
         except BaseException:
             if timings is not None:
                 timings.end()
@@ -156,21 +178,13 @@ class Service:
             timings.follow(work)
         return work
 
-    async def begin_embeddings(
-        self, name: str, prompts: Sequence[Sequence[int]], pooling: Pooling, state: Mapping[str, Any]
-    ) -> Work:
-        """The same for embeddings."""
-        engine, salt = self.model.engine, state["client"].salt
-        submitting = [engine.submit_embedding(ids, pooling, salt=salt) for ids in prompts]
-        return await self._admit(name, submitting, SamplingParams(), state)
-
     async def _admit(
         self,
         name: str,
         submitting: Sequence[Awaitable[AsyncStream]],
         params: SamplingParams,
         state: Mapping[str, Any],
-        errors: Errors = nullcontext,
+        errors: Errors,
     ) -> Work:
         def forget() -> None:
             self.works.pop(name, None)

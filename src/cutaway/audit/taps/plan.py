@@ -23,19 +23,28 @@ class TapPlan:
     dimensions: Mapping[str, int]
     num_prompt: int
     num_positions: int  # P, at most
+    num_choices: int = 1  # answers, each with rows of its own behind the prompt's
 
-    def room(self, tensor: TapTensor, layer: int) -> tuple[int, tuple[int, ...]]:
+    @property
+    def answers(self) -> Sequence[int | None]:
+        """Whose rows have rooms of their own: one answer's are with the prompt's, for which None stands."""
+        return [None] if self.num_choices == 1 else [None, *range(self.num_choices)]
+
+    def room(self, tensor: TapTensor, layer: int, answer: int | None) -> tuple[int, tuple[int, ...]]:
         """How many rows of one tensor there are at most, and the shape of one, with columns for the last one's
-        positions.
+        positions. answer: one of ``answers``.
         """
-        mask = self.wanted[tensor, layer]
-        columns = int(np.flatnonzero(mask)[-1]) + 1
-        return int(mask.sum()), tensor.row({**self.dimensions, "C": columns})
+        places = np.flatnonzero(self.wanted[tensor, layer])
+        if self.num_choices > 1:
+            first = int(np.searchsorted(places, self.num_prompt))
+            places = places[:first] if answer is None else places[first:]
+        columns = int(places[-1]) + 1 if len(places) else 0
+        return len(places), tensor.row({**self.dimensions, "C": columns})
 
     def key_bytes(self, tensor: TapTensor, layer: int) -> int:
         """Bytes of one tensor, all of its rows, at most."""
-        rows, shape = self.room(tensor, layer)
-        return rows * math.prod(shape) * np.dtype(tensor.dtype).itemsize
+        rooms = [self.room(tensor, layer, answer) for answer in self.answers]
+        return sum(rows * math.prod(shape) for rows, shape in rooms) * np.dtype(tensor.dtype).itemsize
 
     @property
     def num_bytes(self) -> int:
@@ -50,9 +59,10 @@ class TapPlan:
 
     def describe(self) -> str:
         """In words."""
-        rows = sum(int(mask.sum()) for mask in self.wanted.values())
+        rows = sum(self.room(*each, answer)[0] for each in self.wanted for answer in self.answers)
         tensors = "1 tensor" if len(self.wanted) == 1 else f"{len(self.wanted):,} tensors"
-        return f"{tensors} with {rows:,} rows together, of {self.num_positions:,} positions at most"
+        answers = "" if self.num_choices == 1 else f" of each of {self.num_choices} answers"
+        return f"{tensors} with {rows:,} rows together, of {self.num_positions:,} positions{answers} at most"
 
 
 def plan_taps(
@@ -61,6 +71,7 @@ def plan_taps(
     dimensions: Mapping[str, int],
     num_prompt: int,
     max_new_tokens: int,
+    num_choices: int,
 ) -> TapPlan:
     """dimensions: the model's, by the shape table's names. Raises InvalidRequestError for what there isn't."""
     num_positions = num_prompt + max_new_tokens - 1
@@ -73,4 +84,4 @@ def plan_taps(
             before = wanted.get((tensor, layer))
             whole = mask if before is None else before | mask
             wanted[tensor, layer] = masks.setdefault(whole.tobytes(), whole)
-    return TapPlan(wanted, dimensions, num_prompt, num_positions)
+    return TapPlan(wanted, dimensions, num_prompt, num_positions, num_choices)

@@ -35,17 +35,18 @@ class TapRequest:
         self.taps = taps
         self._selections = [parse(each) for each in taps]
 
-    def plan(self, runner: ModelRunner, num_prompt: int, max_new_tokens: int) -> TapPlan:
-        """What would be kept of a request: ``plan.num_bytes``, at most. num_prompt: tokens of its prompt.
+    def plan(self, runner: ModelRunner, num_prompt: int, max_new_tokens: int, num_choices: int = 1) -> TapPlan:
+        """What would be kept of a request: ``plan.num_bytes``, at most. num_prompt: tokens of its prompt. num_choices:
+        answers, ``SamplingParams.n``.
 
         Raises InvalidRequestError for a name, a layer or a position that there isn't.
         """
         tensors = tap_tensors(kv_format(runner.kv_dtype))
-        return plan_taps(self._selections, tensors, runner.dimensions, num_prompt, max_new_tokens)
+        return plan_taps(self._selections, tensors, runner.dimensions, num_prompt, max_new_tokens, num_choices)
 
-    def watch(self, runner: ModelRunner, prompt_ids: Sequence[int], max_new_tokens: int) -> TapWatch:
+    def watch(self, runner: ModelRunner, prompt_ids: Sequence[int], max_new_tokens: int, num_choices: int) -> TapWatch:
         """For the engine: a watch for one request."""
-        return TapWatch(self.plan(runner, len(prompt_ids), max_new_tokens), runner)
+        return TapWatch(self.plan(runner, len(prompt_ids), max_new_tokens, num_choices), runner)
 
     def __repr__(self) -> str:
         return f"TapRequest({', '.join(map(repr, self.taps))})"

@@ -22,19 +22,24 @@ class TappedTensor(NamedTuple):
     layer: int  # -1 outside the layers
     rows: TappedRows
     steps: npt.NDArray[np.int64]  # [n], of each row: 0 for a part of the prompt, k for the k-th generated token
+    choice: int | None = None  # of several answers, the one whose tokens these are; None for the prompt's
 
     @property
     def key(self) -> str:
-        """The tensor's name, with its layer."""
-        return self.tensor.key(self.layer)
+        """The tensor's name, with its layer, and with the answer where there are several."""
+        name = self.tensor.key(self.layer)
+        return name if self.choice is None else f"choices.{self.choice}.{name}"
 
 
 class TapRoom:
-    """The room of one tensor. One thread fills it; any may ask for what counts, which doesn't change any more."""
+    """The room of one tensor, for one answer's rows or the prompt's. One thread fills it; any may ask for what counts,
+    which doesn't change any more.
+    """
 
-    def __init__(self, plan: TapPlan, tensor: TapTensor, layer: int) -> None:
-        self._tensor, self._layer, self._num_prompt = tensor, layer, plan.num_prompt
-        rows, shape = plan.room(tensor, layer)
+    def __init__(self, plan: TapPlan, tensor: TapTensor, layer: int, answer: int | None) -> None:
+        """answer: one of the plan's ``answers``."""
+        self._tensor, self._layer, self._num_prompt, self._answer = tensor, layer, plan.num_prompt, answer
+        rows, shape = plan.room(tensor, layer, answer)
         self._positions = np.empty(rows, np.int32)
         self._values = np.empty((rows, *shape), tensor.dtype)
         self._count = 0  # rows that count
@@ -71,11 +76,13 @@ class TapRoom:
         if self._tensor.name in DERIVED:
             values = values[:, :, : int(positions[-1]) + 1]
         steps = np.maximum(positions.astype(np.int64) - self._num_prompt + 1, 0)
-        return TappedTensor(self._tensor, self._layer, TappedRows(positions, values), steps)
+        return TappedTensor(self._tensor, self._layer, TappedRows(positions, values), steps, self._answer)
 
 
 class Taps(Mapping[str, TappedRows]):
-    """By names as ``layers.3.attention``; ``layers.3.resid`` is ``layers.3.ffn_residual``."""
+    """By names as ``layers.3.attention``; ``layers.3.resid`` is ``layers.3.ffn_residual``. Of several answers to one
+    prompt that is the prompt's part, and ``choices.1.layers.3.attention`` is that of the second one's tokens.
+    """
 
     def __init__(self, tensors: Sequence[TappedTensor]) -> None:
         self.tensors = tuple(tensors)

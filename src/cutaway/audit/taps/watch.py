@@ -1,12 +1,13 @@
 """The watch of one request: it copies the rows that are wanted while its steps are run open.
 
 In: a plan, a runner, and operation after operation of each step. Out: rows, tensor by tensor. Positions come in order;
-those that are computed again, after a preemption or without a cache, have been seen and are not kept twice.
+those that are computed again, after a preemption or without a cache, have been seen and are not kept twice. Nor is the
+prompt of several answers: its rows are the first one's, which always computes it before the others go on from there.
 """
 
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,13 @@ from cutaway.ops.cpu.arrays import ROW_GROUP, Activation
 Places = npt.NDArray[np.int64]
 
 
+class _Wanted(NamedTuple):
+    """Of one sequence's rows in a step, those that are to be kept."""
+
+    rows: StepRows
+    places: dict[tuple[int, bool], Places]  # by mask, and by whether it is of outputs
+
+
 class TapWatch:
     """Implements ``engine.watched.Watch``. What a step brings is held apart until the step counts."""
 
@@ -36,44 +44,54 @@ class TapWatch:
             self._by_operation.setdefault((tensor.source, layer), []).append(tensor)
         if any(tensor.name in DERIVED for tensor, _ in plan.wanted):
             prepare_attention_rows(runner)
-        self._rooms: dict[tuple[TapTensor, int], TapRoom] = {}  # once a step brings rows
-        self._seen = 0  # positions, from the first on
-        self._rows: StepRows | None = None
-        self._here: dict[tuple[int, bool], Places] = {}  # rows of the step, by mask and by whether it is of outputs
-        self._new_seen = 0
+        self._rooms: dict[tuple[TapTensor, int, int | None], TapRoom] = {}  # once a step brings rows
+        self._seen: dict[int, int] = {}  # of each choice, positions from the first on; see ``_seen_of``
+        self._here: list[_Wanted] = []  # of the step
+        self._new_seen: dict[int, int] = {}
 
     def describe(self) -> str:
         """What the bytes are for."""
         return self.plan.describe()
 
-    def begin(self, rows: StepRows) -> None:
+    def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins: find its rows that are wanted."""
-        batch = rows.batch
-        self._rows, self._here = rows, {}
         for room in self._rooms.values():
             room.drop()
+        self._new_seen = dict(self._seen)
+        self._here = [self._wanted(each) for each in rows]
+
+    def _wanted(self, rows: StepRows) -> _Wanted:
+        batch, seen = rows.batch, self._seen_of(rows.choice)
         of_tokens = np.arange(rows.tokens.start, rows.tokens.stop)
         of_outputs = np.arange(rows.outputs.start, rows.outputs.stop)
-        self._new_seen = max(self._seen, int(batch.positions[rows.tokens.stop - 1]) + 1)
+        self._new_seen[rows.choice] = max(seen, int(batch.positions[rows.tokens.stop - 1]) + 1)
         token_positions = batch.positions[of_tokens]
         output_positions = batch.positions[batch.output_rows[of_outputs]]
+        found = _Wanted(rows, {})
         for mask in {id(each): each for each in self.plan.wanted.values()}.values():
             for is_output, places, positions in (
                 (False, of_tokens, token_positions),
                 (True, of_outputs, output_positions),
             ):
-                self._here[id(mask), is_output] = places[mask[positions] & (positions >= self._seen)]
+                found.places[id(mask), is_output] = places[mask[positions] & (positions >= seen)]
+        return found
+
+    def _seen_of(self, choice: int) -> int:
+        """Positions of a choice that have been seen; the prompt is the first one's to show."""
+        return self._seen.get(choice, self.plan.num_prompt if choice else 0)
 
     def see(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
         """An operation is done: copy what is wanted of it."""
         for tensor in self._by_operation.get((name, layer), ()):
-            places = self._here[id(self.plan.wanted[tensor, layer]), tensor.of_outputs]
-            if len(places):
-                self._take(tensor, layer, places, array)
+            mask = self.plan.wanted[tensor, layer]
+            for rows, found in self._here:
+                places = found[id(mask), tensor.of_outputs]
+                if len(places):
+                    self._take(tensor, layer, rows, places, array)
 
-    def _take(self, tensor: TapTensor, layer: int, places: Places, array: npt.NDArray[Any]) -> None:
-        rows, runner = self._rows, self._runner()
-        assert rows is not None and runner is not None, "a step is being run"  # noqa: PT018
+    def _take(self, tensor: TapTensor, layer: int, rows: StepRows, places: Places, array: npt.NDArray[Any]) -> None:
+        runner = self._runner()
+        assert runner is not None, "a step is being run"
         tokens = rows.batch.output_rows[places] if tensor.of_outputs else places
         positions = rows.batch.positions[tokens]
         values: npt.NDArray[Any]
@@ -89,12 +107,14 @@ class TapWatch:
             values = sums_of(runner.workspace.activation, part, places)[:, :width]
         else:
             values = array[places, : tensor.row(self.plan.dimensions)[0]]
-        self._room(tensor, layer).add(positions, values)
+        # Rows that are new are the prompt's or an answer's: no token is there before all of the prompt was computed.
+        is_prompt = self.plan.num_choices == 1 or int(positions[0]) < self.plan.num_prompt
+        self._room(tensor, layer, None if is_prompt else rows.choice).add(positions, values)
 
-    def _room(self, tensor: TapTensor, layer: int) -> TapRoom:
-        room = self._rooms.get((tensor, layer))
+    def _room(self, tensor: TapTensor, layer: int, answer: int | None) -> TapRoom:
+        room = self._rooms.get((tensor, layer, answer))
         if room is None:
-            room = self._rooms[tensor, layer] = TapRoom(self.plan, tensor, layer)
+            room = self._rooms[tensor, layer, answer] = TapRoom(self.plan, tensor, layer, answer)
         return room
 
     def keep(self) -> None:

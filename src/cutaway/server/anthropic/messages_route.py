@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.begin import begin_answer
+from cutaway.server.answers.beside import check_receipt
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.anthropic.messages import read_conversation
 from cutaway.server.anthropic.reply import MessageReply
@@ -45,6 +46,7 @@ async def begin(request: Request, body: MessagesRequest) -> MessageReply:
     service: Service = request.app.state.service
     model = service.model
     ignored = body.ignored()
+    check_receipt(model.llm, body)
     form = body.form()
     with form.errors():
         params = body.sampling_params(model.llm.default_params, form.given)
@@ -52,7 +54,7 @@ async def begin(request: Request, body: MessagesRequest) -> MessageReply:
     check_room(len(prompt.ids), None, model.context, "messages")
     name, state = f"msg_{request.state.request_id}", request.scope["state"]
     try:
-        work, rules = await begin_answer(service, name, prompt, params, form, state)
+        work, rules = await begin_answer(service, name, prompt, params, form, state, timed=bool(body.return_timings))
     except InvalidRequestError as error:
         raise renamed(error, names_of_tools(prompt.rules.use)) from None
     return MessageReply(model, work, body, ignored, rules)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from cutaway.engine.outputs import Statistics
-from cutaway.server.answers.parameters import parameters_of
+from cutaway.server.answers.beside import beside
 from cutaway.server.answers.pieces import Answer, answer_pieces, call_id
 from cutaway.server.answers.prompt import AnswerRules
 from cutaway.server.anthropic.schema import MessagesRequest
@@ -102,8 +102,8 @@ class MessageReply(Streamable):
 
     def _beside(self) -> dict[str, Any]:
         """What comes beside the answer, when it has ended."""
-        beside = parameters_of(self.work, self.ignored, self.body.return_parameters)
-        return {"cutaway": beside} if beside else {}
+        said = beside(self.work, self.body, self.ignored)
+        return {"cutaway": said} if said else {}
 
     def _usage(self) -> dict[str, Any]:
         return usage(self.work.streams[0].statistics())

@@ -1,7 +1,7 @@
 """The bodies of ``/v1/messages`` and of ``/v1/messages/count_tokens``.
 
 In: JSON. Out: checked records. Source: Anthropic's API reference, "Create a Message", "Count tokens in a Message";
-``seed``, ``return_parameters`` and ``chat_template_kwargs`` are this server's own.
+``seed``, ``chat_template_kwargs`` and what begins with ``return_`` are this server's own.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from pydantic import Field
 from cutaway.sampling.params import CHECKS, SamplingParams
 from cutaway.sampling.params_checks import Number, is_integer, shown
 from cutaway.sampling.structured_outputs import FIELD
+from cutaway.server.answers.beside import BesideFields
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.fields import Refused, RequestBody
 from cutaway.server.openai.form_fields import AskedForm
-from cutaway.server.openai.reply_fields import ParametersField
 from cutaway.server.openai.sampling_fields import sampled
 
 TEMPERATURE: Final = Number(0.0, 1.0, "Use 0 for the likeliest token, 1 for the model's distribution.")
@@ -94,7 +94,7 @@ class PromptFields(RequestBody):
         return bool(kind != "disabled")
 
 
-class MessagesRequest(PromptFields, ParametersField):
+class MessagesRequest(PromptFields, BesideFields):
     """A conversation to be answered."""
 
     max_tokens: Any = Field(

@@ -8,7 +8,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from cutaway.server.answers.begin import begin_answer
-from cutaway.server.answers.receipts import check_receipt
+from cutaway.server.answers.beside import check_receipt
 from cutaway.server.http.route import Route
 from cutaway.server.openai.chat_prompt import read_chat
 from cutaway.server.openai.chat_reply import ChatReply
@@ -34,7 +34,7 @@ async def begin(request: Request, body: ChatRequest) -> ChatReply:
     model.check_name(body.model)
     ignored = body.left_out(model.llm.tokenizer)
     taps = tap_request(body.taps, service.settings.max_tap_bytes)
-    check_receipt(model.llm, body.return_receipt)
+    check_receipt(model.llm, body)
     use, form = body.tool_use(), body.form()
     with form.errors():
         params = body.sampling_params(

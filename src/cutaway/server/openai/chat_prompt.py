@@ -11,6 +11,7 @@ from pydantic import Field
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.fields import is_ignored
 from cutaway.server.openai.messages import continues, read_messages
 from cutaway.server.openai.tool_fields import ToolsField
 from cutaway.tokenizer.tokenizer import Tokenizer
@@ -23,10 +24,21 @@ class TemplateFields(ToolsField):
     add_generation_prompt: bool | None = Field(None, description="Begin the answer's turn; default, as it fits.")
     continue_final_message: bool | None = Field(None, description="Go on with the last message; default, as it fits.")
 
+    reasoning_effort: Any = Field(
+        None,
+        description="none: without thoughts, where the chat template knows enable_thinking; elsewhere it is ignored.",
+        json_schema_extra={"enum": ["none", None]},
+    )
+
     @property
     def wants_no_thoughts(self) -> bool:
-        """Whether OpenAI's ``reasoning_effort`` asks for none; other values of it are refused."""
-        return (self.model_extra or {}).get("reasoning_effort") == "none"
+        """Whether OpenAI's ``reasoning_effort`` asks for none."""
+        return bool(self.reasoning_effort == "none")
+
+    def ignored(self) -> list[str]:
+        """The fields that are ignored; ApiError 400 for one that may not be."""
+        is_told = is_ignored(type(self), "reasoning_effort", self.reasoning_effort)
+        return sorted([*super().ignored(), *(["reasoning_effort"] if is_told else [])])
 
     def template_variables(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
         """Further variables of the template; ApiError 400 where two fields contradict each other."""

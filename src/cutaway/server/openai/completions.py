@@ -11,7 +11,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from cutaway.sampling.params import SamplingParams
-from cutaway.server.answers.receipts import check_receipt
+from cutaway.server.answers.beside import check_receipt
 from cutaway.server.http.route import Route
 from cutaway.server.openai.completion_reply import CompletionReply
 from cutaway.server.openai.completion_schema import DEFAULT_TOKENS, CompletionRequest
@@ -42,7 +42,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     model = service.model
     model.check_name(body.model)
     ignored = body.ignored()
-    check_receipt(model.llm, body.return_receipt)
+    check_receipt(model.llm, body)
     body.check()
     taps = tap_request(body.taps, service.settings.max_tap_bytes)
     form = body.form()

@@ -1,6 +1,7 @@
 """The body of ``/v1/embeddings``.
 
-In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create embeddings"; ``pooling`` is this server's own.
+In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create embeddings"; ``pooling`` and what begins with
+``return_`` are this server's own.
 """
 
 from typing import Any
@@ -9,14 +10,14 @@ from pydantic import Field
 
 from cutaway.engine.pooling import DEFAULT_POOLING, POOLINGS, Pooling, check_pooling
 from cutaway.sampling.params_checks import is_integer, shown
+from cutaway.server.answers.beside import BesideFields
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.fields import RequestBody
 from cutaway.server.openai.prompts import PROMPT_SCHEMA
 
 FORMATS = ("float", "base64")
 
 
-class EmbeddingRequest(RequestBody):
+class EmbeddingRequest(BesideFields):
     """Texts to be embedded."""
 
     input: Any = Field(
@@ -34,7 +35,6 @@ class EmbeddingRequest(RequestBody):
         description=f"Which of the last hidden states: the last token's, or the mean; default, {DEFAULT_POOLING}.",
         json_schema_extra={"enum": [*POOLINGS, None]},
     )
-
     return_parameters: bool | None = Field(None, description='Add to "cutaway" which fields were ignored.')
 
     def wants_base64(self) -> bool:

@@ -14,6 +14,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from cutaway.engine.pooling import Pooling
+from cutaway.server.answers.beside import check_receipt, proofs
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.route import Route
 from cutaway.server.openai.embedding_schema import EmbeddingRequest
@@ -53,6 +54,7 @@ class Embeddings(Sendable):
                 "normalized": True,
                 "dimensions": self.model.llm.runner.config.width,
                 **({"ignored": list(self.ignored)} if self.body.return_parameters else {}),
+                **proofs(self.work, self.body),
             },
         }
 
@@ -74,6 +76,7 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
     model = service.model
     model.check_name(body.model)
     ignored = body.ignored()
+    check_receipt(model.llm, body)
     as_base64, pooling = body.wants_base64(), body.pooling_in_effect()
     body.check_dimensions(model.llm.runner.config.width)
     prompts = read_prompts(body.input, "input")
@@ -87,7 +90,8 @@ async def begin(request: Request, body: EmbeddingRequest) -> Embeddings:
 
     ids = await service.encode(encoded, "input")
     check_places(ids, 1, model.llm.settings, "input")
-    work = await service.begin_embeddings(f"embd-{request.state.request_id}", ids, pooling, request.scope["state"])
+    name, timed = f"embd-{request.state.request_id}", bool(body.return_timings)
+    work = await service.begin_embeddings(name, ids, pooling, request.scope["state"], timed)
     return Embeddings(model, work, body, ignored, pooling, as_base64)
 
 

@@ -100,11 +100,13 @@ class RequestBody(BaseModel):
 
     def ignored(self) -> list[str]:
         """The fields that are ignored; ApiError 400 for one that may not be."""
-        return sorted(name for name, value in (self.model_extra or {}).items() if _check(type(self), name, value))
+        return sorted(name for name, value in (self.model_extra or {}).items() if is_ignored(type(self), name, value))
 
 
-def _check(body: type[RequestBody], name: str, value: Any) -> bool:
-    """Whether the field is ignored with a value that means something."""
+def is_ignored(body: type[RequestBody], name: str, value: Any) -> bool:
+    """Whether a field that the body doesn't take is ignored with a value that means something; ApiError 400 for one
+    that may not be ignored.
+    """
     if value is None and (name in body.harmless or name in body.refused):
         return False
     if name in body.harmless:

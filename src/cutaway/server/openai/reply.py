@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cutaway.server.answers.parameters import parameters_of
-from cutaway.server.answers.receipts import receipts_of
+from cutaway.server.answers.beside import beside
 from cutaway.server.openai.reply_fields import ReplyFields
 from cutaway.server.openai.taps import tapped
 from cutaway.server.openai.usage import usage
@@ -51,13 +50,10 @@ class Reply(Streamable, Generic[Body]):
     def beside(self, *, with_usage: bool) -> dict[str, Any]:
         """What comes beside the answers, when they have ended."""
         found: dict[str, Any] = {"usage": self.usage()} if with_usage else {}
-        beside = parameters_of(self.work, self.ignored, self.body.return_parameters)
+        said = beside(self.work, self.body, self.ignored)
         if self.body.taps:
-            beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
-        beside |= receipts_of(self.work.streams, self.body.return_receipt)
-        if self.work.timings is not None:
-            beside["timings"] = self.work.timings.as_dict()
-        return {**found, "cutaway": beside} if beside else found
+            said["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
+        return {**found, "cutaway": said} if said else found
 
     def usage(self) -> dict[str, Any]:
         """The tokens."""

@@ -5,7 +5,7 @@ In: JSON. Out: a checked record.
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cutaway.server.answers.receipts import MEANING
+from cutaway.server.answers.beside import BesideFields
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.fields import RequestBody
 
@@ -18,14 +18,6 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None  # vLLM's; would send the usage so far with each chunk, too
     include_obfuscation: bool | None = None  # would pad chunks against eavesdroppers; that is left to who does TLS
-
-
-class ParametersField(RequestBody):
-    """Whether the reply says what is in effect."""
-
-    return_parameters: bool | None = Field(
-        None, description='Add "cutaway": the parameters in effect, the seed, what was ignored.'
-    )
 
 
 class CacheField(RequestBody):
@@ -42,22 +34,17 @@ class CacheField(RequestBody):
         return self.cache_prompt is not False
 
 
-class ReplyFields(ParametersField, CacheField):
-    """The same in OpenAI's two APIs."""
+class ReplyFields(BesideFields, CacheField):
+    """The same in chats and completions."""
 
     stream: bool | None = Field(None, description="Send the answer as it comes, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="With include_usage, the last chunk has the usage.")
     return_token_ids: bool | None = Field(None, description="Add the ids of the prompt and of the answers.")
-    return_timings: bool | None = Field(
-        None, description='Add "cutaway.timings": what the answer took, operation by operation (serve --timings).'
-    )
-
     taps: list[str] | None = Field(
         None,
         description='Add "cutaway.taps": tensors of the computation, by names as "layers.3.attention"; docs/taps.md. '
         "Only where the server allows it.",
     )
-    return_receipt: bool | None = Field(None, description=MEANING)
 
     @property
     def wants_usage(self) -> bool:

@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from cutaway.engine.outputs import FinishReason, Statistics
-from cutaway.server.answers.parameters import parameters_of
+from cutaway.server.answers.beside import beside
 from cutaway.server.answers.pieces import answer_pieces, call_id
 from cutaway.server.answers.prompt import AnswerRules
-from cutaway.server.answers.receipts import receipts_of
 from cutaway.server.http.errors import from_cutaway
 from cutaway.server.http.sse import TYPED_EVENTS, Form
 from cutaway.server.openai.response_schema import PLAIN_TEXT, ResponseRequest
@@ -157,9 +156,7 @@ class ResponseReply(Streamable):
         output = [item.value("completed") for item in items[:-1]] + [items[-1].value(status)]
         usage = usage_of(self.work.streams[0].statistics(), reasoning_tokens)
         response = self._response(status, output, usage)
-        said = parameters_of(self.work, self.ignored, self.body.return_parameters)
-        said |= receipts_of(self.work.streams, self.body.return_receipt)
-        if said:
+        if said := beside(self.work, self.body, self.ignored):
             response["cutaway"] = said
         self.keep(response)
         yield {"type": f"response.{status}", "response": response}

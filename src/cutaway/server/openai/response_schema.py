@@ -1,7 +1,7 @@
 """The body of ``/v1/responses``.
 
 In: JSON. Out: a checked record. Source: OpenAI's API reference, "Create a model response"; ``top_k``, ``seed``,
-``return_receipt``, ``return_parameters``, ``cache_prompt`` and ``chat_template_kwargs`` are this server's own.
+``cache_prompt``, ``chat_template_kwargs`` and what begins with ``return_`` are this server's own.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from pydantic import Field
 from cutaway.sampling.params import CHECKS, SamplingParams
 from cutaway.sampling.params_checks import shown
 from cutaway.sampling.structured_outputs import FIELD
-from cutaway.server.answers.receipts import MEANING
+from cutaway.server.answers.beside import BesideFields
 from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError, renamed
 from cutaway.server.openai.fields import Refused
 from cutaway.server.openai.form_fields import AskedForm, read_response_format
-from cutaway.server.openai.reply_fields import CacheField, ParametersField
+from cutaway.server.openai.reply_fields import CacheField
 from cutaway.server.openai.sampling_fields import check_narrower, sampled
 from cutaway.server.openai.tool_fields import ToolFields
 
@@ -55,7 +55,7 @@ PLAIN_TEXT: Final[Mapping[str, Any]] = MappingProxyType({"format": {"type": "tex
 TOOL_FIELDS: Final = ("name", "description", "parameters", "strict")
 
 
-class ResponseRequest(ToolFields, ParametersField, CacheField):
+class ResponseRequest(ToolFields, BesideFields, CacheField):
     """What is to be answered."""
 
     harmless: ClassVar[frozenset[str]] = HARMLESS
@@ -85,7 +85,6 @@ class ResponseRequest(ToolFields, ParametersField, CacheField):
     )
     metadata: dict[str, str] | None = Field(None, description="Is given back with the response.")
     stream: bool | None = Field(None, description="Send the answer as it comes, as server-sent events.")
-    return_receipt: bool | None = Field(None, description=MEANING)
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables for the chat template.")
 
     @property

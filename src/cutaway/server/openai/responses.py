@@ -12,8 +12,8 @@ from fastapi.responses import Response
 
 from cutaway.errors import InvalidRequestError
 from cutaway.server.answers.begin import begin_answer
+from cutaway.server.answers.beside import check_receipt
 from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
-from cutaway.server.answers.receipts import check_receipt
 from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import renamed
 from cutaway.server.http.route import Route
@@ -64,7 +64,7 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
     model = service.model
     model.check_name(body.model)
     ignored = body.ignored()
-    check_receipt(model.llm, body.return_receipt)
+    check_receipt(model.llm, body)
     form = body.form()
     with form.errors():
         params = body.sampling_params(model.llm.default_params, form.given)
@@ -90,7 +90,7 @@ async def begin(request: Request, body: ResponseRequest) -> ResponseReply:
 
     name, state = f"resp_{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
     try:
-        work, rules = await begin_answer(service, name, prompt, params, form, state)
+        work, rules = await begin_answer(service, name, prompt, params, form, state, timed=bool(body.return_timings))
     except InvalidRequestError as error:
         raise renamed(error, body.names_of_tools()) from None
     return ResponseReply(model, work, body, ignored, rules, keep)
