@@ -88,7 +88,7 @@ def run_schedule(
                 before_step(pool, work)
             if clocks is not None:
                 clocks[:, 0] = 0
-            team.run(forward, loaded.record, batch, pool.record, work, clocks=clocks)
+            team.run(forward, loaded.record, batch, pool.record, work, notes=clocks)
             _collect(logits, step, work.logits[:, : loaded.config.vocab_size])
     return logits
 

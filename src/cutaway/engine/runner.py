@@ -159,7 +159,7 @@ class ModelRunner:
         """
         self._check(batch)
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
-        self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
+        self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, notes=clocks)
         return clocks
 
     def prepare_timed(self) -> None:

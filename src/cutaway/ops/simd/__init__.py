@@ -35,7 +35,7 @@ WORDS: Final = {
         "atomic_add atomic_load atomic_store call_entry call_kernel cycles pause set_float_environment sleep_while "
         "wake "
     ),
-    "taps": ("clock_tap no_row_tap no_tap "),
+    "taps": ("call_back clock_tap no_row_tap no_tap "),
 }
 """The words, by the module that defines them."""
 
