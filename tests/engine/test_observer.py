@@ -36,7 +36,7 @@ class Watcher:
     def admitted(self, generation: Generation) -> None:
         self.told.append(("admitted", generation.request_id, None))
 
-    def taps(self, step: Step) -> list[Any]:
+    def looks(self, step: Step) -> list[Any]:
         return []
 
     def stepped(self, step: Step, observed: Sequence[Observed]) -> None:

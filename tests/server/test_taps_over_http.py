@@ -140,13 +140,13 @@ def test_during_overload(smollm2_path: Path) -> None:
 def test_open_steps_are_compiled_before_there_are_requests(small: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the engine's thread: nobody else may use the runner, which others may be using."""
     threads: list[str] = []
-    plain = ModelRunner.step_open
+    plain = ModelRunner.prepare_tapped
 
     def noted(runner: ModelRunner, *arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return plain(runner, *arguments)
 
-    monkeypatch.setattr(ModelRunner, "step_open", noted)
+    monkeypatch.setattr(ModelRunner, "prepare_tapped", noted)
     with running(small):
         assert threads == []
     with running(small, max_tap_bytes=1_000_000) as server:

@@ -12,12 +12,12 @@ from typing import Final
 from cutaway.engine.backlog import Backlog
 from cutaway.engine.generation import Generation
 from cutaway.engine.observer import Observer, observed
-from cutaway.engine.open_steps import OpenShare, all_of, open_tap
+from cutaway.engine.open_steps import OpenShare, watching
 from cutaway.engine.outputs import FinishReason
 from cutaway.engine.results import PieceResult, Taken, find_results, take_result
 from cutaway.engine.step_batch import ScratchPage, StepBatches
 from cutaway.engine.step_watch import SeenStep, StepWatcher, TimedSteps, see_step
-from cutaway.engine.steps import Steps
+from cutaway.engine.steps import Look, Steps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError, QueueFullError
@@ -225,13 +225,13 @@ class EngineCore:
         """
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        taps = [] if self._observer is None else self._observer.taps(step)
+        looks: list[Look] = [] if self._observer is None else [*self._observer.looks(step)]
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
-            taps = [*taps, open_tap(step, self._generations, batch)]
+            looks += watching(step, self._generations, batch)
         clocks: Clocks | None = None
-        if taps:  # an open step has no clocks
-            logits = self.runner.step_open(batch, all_of(taps))
+        if looks:  # then it has no clocks
+            logits = self.runner.step_tapped(batch, looks)
         elif self._wants_clocks(step):
             assert isinstance(self.runner, TimedSteps)
             clocks = self.runner.step_timed(batch)

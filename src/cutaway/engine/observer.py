@@ -1,7 +1,7 @@
 """Who may watch an engine: told of each request that is let in, of each step with what it brought, of each end.
 
 In: what the core did, in the engine's thread, before whoever asked is told. Out: nothing that changes an answer; where
-it asks for a tap, the step runs open, with the same bits. Without an observer nothing of this is computed.
+it looks into a step, that has the same bits. Without an observer nothing of this is computed.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from cutaway.engine.generation import Generation
 from cutaway.engine.outputs import Delta
 from cutaway.engine.results import PieceResult
-from cutaway.engine.steps import Tap
+from cutaway.engine.steps import Look
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.sampling.sampler import SampleResult
 from cutaway.scheduler.step import Step, StepPiece
@@ -42,8 +42,8 @@ class Observer(Protocol):
     def admitted(self, generation: Generation) -> None:
         """The request waits for its turn."""
 
-    def taps(self, step: Step) -> list[Tap]:
-        """What is to be called after each operation of the step; without any, it need not run open."""
+    def looks(self, step: Step) -> list[Look]:
+        """Who looks into the step; with nobody, it runs closed."""
 
     def stepped(self, step: Step, observed: Sequence[Observed]) -> None:
         """The step counts."""

@@ -16,7 +16,7 @@ from cutaway.audit.record.request_log import RequestLog, StepFacts
 from cutaway.engine.generation import Generation
 from cutaway.engine.llm import LLM
 from cutaway.engine.observer import Observed
-from cutaway.engine.steps import Tap
+from cutaway.engine.steps import Look
 from cutaway.scheduler.step import Step
 
 UNSEEN: Final = "the request was not recorded"
@@ -91,8 +91,8 @@ class Recorder:
             count = generation.asked.params.n
             self._hashes[generation.request_id] = SequenceHashes(count, len(self._operations.order))
 
-    def taps(self, step: Step) -> list[Tap]:
-        """Of an open step, where operations are recorded."""
+    def looks(self, step: Step) -> list[Look]:
+        """Into each step, where operations are recorded."""
         if self._operations is None:
             return []
         self._guarded(lambda: self._open_step(step))

@@ -6,6 +6,7 @@ there, which appends the time-stamp counter to the member's notes; the tapped ru
 where Python wants to look.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -43,11 +44,11 @@ def stop_tap(team: Any, name: Any, layer: Any, array: Any) -> None:
     _stop_if_wanted(team)
 
 
-def new_notes(members: int, function: int, wanted: "np.ndarray[Any, np.dtype[np.bool_]]") -> Notes:
-    """Notes of a tapped step: int64 [members, 2 + places]. function: its address. wanted: [places]."""
-    notes = np.zeros((members, WANTED + len(wanted)), np.int64)
+def new_notes(members: int, function: int, places: int, wanted: Iterable[int]) -> Notes:
+    """Notes of a tapped step: int64 [members, 2 + places]. function: its address. wanted: some of the places."""
+    notes = np.zeros((members, WANTED + places), np.int64)
     notes[:, FUNCTION] = function
-    notes[:, WANTED:] = wanted
+    notes[:, [WANTED + place for place in wanted]] = 1
     return notes
 
 
