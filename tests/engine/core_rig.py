@@ -136,8 +136,8 @@ class SeenTokens:
         (self._rows,), self._new = rows, ({}, {})
 
     @property
-    def wanted(self) -> Sequence[TapName]:
-        return [("embed", -1), ("logits", -1)]
+    def wanted(self) -> set[TapName]:
+        return {("embed", -1), ("logits", -1)}
 
     def see(self, name: str, layer: int, array: Any) -> None:
         if name == self.fails:

@@ -1,6 +1,6 @@
 """The runner's tapped steps: what is shown of them, beside the open run of the same step, and what an error does."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ PIECES = [Piece(0, IDS, [0, 1, 2], 3), Piece(0, IDS[5:12], [3], 1), Piece(0, [9]
 class Eye:
     """A ``Look`` that copies what it is shown."""
 
-    def __init__(self, wanted: Collection[TapName], fails: BaseException | None = None) -> None:
+    def __init__(self, wanted: Iterable[TapName], fails: BaseException | None = None) -> None:
         """fails: is raised when it is shown something."""
-        self.wanted, self.fails = wanted, fails
+        self.wanted, self.fails = set(wanted), fails
         self.seen: list[tuple[TapName, bytes]] = []
 
     def see(self, name: str, layer: int, array: Any) -> None:

@@ -3,7 +3,7 @@
 In: a batch of tokens, with the pages where their keys and values go. Out: logits, or hidden states.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Protocol, TypeAlias
 
 from cutaway.ops.cpu.arrays import Batch, Floats
@@ -20,7 +20,7 @@ class Look(Protocol):
     """Who looks into a step: at what some of its operations wrote."""
 
     @property
-    def wanted(self) -> Collection[TapName]:
+    def wanted(self) -> Set[TapName]:
         """The operations; what the model doesn't have is passed over."""
 
     def see(self, name: str, layer: int, array: Any) -> None:

@@ -4,7 +4,7 @@ In: a ``Tapping``, which says what is to be seen and knows how to keep it. Out: 
 of one request, operation by operation. The engine knows nothing of what is done with them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from cutaway.engine.outputs import TappedRows
@@ -37,7 +37,7 @@ class Watch(Protocol):
         """A step begins, maybe the last one once more: that one did not count. rows: of each sequence that it has."""
 
     @property
-    def wanted(self) -> Collection[TapName]:
+    def wanted(self) -> Set[TapName]:
         """The operations that it wants to see in this step, by name and layer."""
 
     def see(self, name: str, layer: int, array: Any) -> None:
@@ -75,9 +75,9 @@ class Watched:
             self.error = error
 
     @property
-    def wanted(self) -> Collection[TapName]:
+    def wanted(self) -> Set[TapName]:
         """The operations that are wanted of the step."""
-        return () if self.error is not None else self.watch.wanted
+        return frozenset() if self.error is not None else self.watch.wanted
 
     def see(self, name: str, layer: int, array: Any) -> None:
         """An operation is done."""

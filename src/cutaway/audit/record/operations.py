@@ -5,7 +5,7 @@ so far, the same however its tokens were cut into steps. What a step brings coun
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -146,9 +146,9 @@ class OpenStep:
             row += piece.num_tokens
 
     @property
-    def wanted(self) -> Collection[TapName]:
+    def wanted(self) -> Set[TapName]:
         """All operations that the model has."""
-        return self._operations.place
+        return self._operations.place.keys()
 
     def see(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
         """Hash the new rows of an operation."""

@@ -6,7 +6,7 @@ prompt of several answers: its rows are the first one's, which always computes i
 """
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,13 +82,13 @@ class TapWatch:
         return self._seen.get(choice, self.plan.num_prompt if choice else 0)
 
     @property
-    def wanted(self) -> Collection[TapName]:
+    def wanted(self) -> Set[TapName]:
         """Those operations of which the step has rows that are wanted."""
-        return [
+        return {
             (tensor.source, layer)
             for (tensor, layer), mask in self.plan.wanted.items()
             if any(len(places[id(mask), tensor.of_outputs]) for _, places in self._here)
-        ]
+        }
 
     def see(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
         """An operation is done: copy what is wanted of it."""
