@@ -56,9 +56,7 @@ class AskedExplanation:
         """Whether any of it is."""
         return self.in_terminal or self.report is not None or self.data is not None
 
-    def begin(
-        self, llm: "LLM", *, with_ledger: bool = True
-    ) -> "Callable[[RequestOutput, SamplingParams, Console], None]":
+    def begin(self, llm: "LLM", *, with_ledger: bool = True) -> "Finish":
         """Watch the engine's steps from now on; what is to be called with the answer. with_ledger: measure the machine,
         and have the steps run timed.
         """

@@ -39,9 +39,9 @@ def shown(piece: str, cells: int = WIDEST_PIECE) -> str:
     return clipped(piece.replace(" ", SPACE), cells)
 
 
-def quoted(piece: str, cells: int = WIDEST_PIECE) -> str:
+def quoted(piece: str) -> str:
     """A piece in a sentence: in marks that hardly any piece has, and without spaces, so that it stays on one line."""
-    return f"‹{shown(piece, cells)}›"
+    return f"‹{shown(piece)}›"
 
 
 def counted(count: int, noun: str) -> str:

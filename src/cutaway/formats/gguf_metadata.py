@@ -99,10 +99,6 @@ class StringArray(Sequence[str]):
         for index in range(len(self)):
             yield self._decode(index, data[starts[index] + _LENGTH.size : starts[index + 1]])
 
-    def to_list(self) -> list[str]:
-        """All strings."""
-        return list(self)
-
     def raw(self, index: int) -> bytes:
         """The bytes of one string."""
         index = range(len(self))[index]

@@ -332,7 +332,7 @@ def load_tokenizer(metadata: Mapping[str, Any], chat_template: str | os.PathLike
     """Build the tokenizer that a model file describes.
 
     Args:
-        metadata: GGUF metadata, key → value; arrays of strings may be lazy sequences with ``to_list``.
+        metadata: GGUF metadata, key → value; arrays of strings may be lazy sequences.
         chat_template: in place of the file's own: a built-in name, the path of a Jinja file, or Jinja source.
 
     Raises:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -118,10 +117,6 @@ def _facts(found: Explanation) -> list[str]:
     if found.finish_reason is not None:
         facts.append(ends.get(found.finish_reason, found.finish_reason))
     return facts
-
-
-def _numbers(params: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in params.items() if isinstance(value, int | float)]
 
 
 def _notes(found: Explanation) -> list[str]:
