@@ -318,7 +318,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     for out in (fifo, device):
         with pytest.raises(InvalidRequestError, match="is a pipe or device"):
             train(str(corpus), "--vocab-size", "260", "--out", str(out))
-        with pytest.raises(InvalidRequestError, match="is no file"):
+        with pytest.raises(InvalidRequestError, match="it is no ordinary file"):
             write_json({}, out)
     assert fifo.is_fifo()
     assert Path("/dev/null").is_char_device()

@@ -6,7 +6,6 @@ operation, named as ``layers.3.attention`` or ``embed``; and where they are, for
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from cutaway.audit.record.operations import Rows
 from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.hub.whole_file import write_whole
 
 ALIGNMENT: Final = 8  # of the header, as the format has it
 TYPES: Final = {np.dtype(np.float32): "F32", np.dtype(np.int8): "I8"}
@@ -85,10 +85,8 @@ class TensorFiles:
             return []
         content = safetensors_bytes(arrays)
         name = f"{self._session}-{request_id}-{choices[0]}-{first}.safetensors"
-        part = self._folder / f"{name}.part"
         try:
-            part.write_bytes(content)
-            os.replace(part, self._folder / name)
+            write_whole(self._folder / name, content)
         except OSError as error:
             raise CapacityError(f"{self._folder / name} can't be written ({error.strerror})") from None
         count = max(len(each) for each in arrays.values())
