@@ -38,6 +38,12 @@ def print_message(kind: str, text: str) -> None:
     error_console().print(Text.assemble((f"{kind}:", style), " ", text), soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """A part of the answer on standard output, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def generated(statistics: Any) -> str:
     """How many tokens, and how fast; one token has no rate."""
     count = statistics.generated_tokens
