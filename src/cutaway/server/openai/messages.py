@@ -23,12 +23,6 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     return [_message(message, f"messages[{number}]", called) for number, message in enumerate(messages)]
 
 
-def continues(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer to these goes on with the last of them, unless it is said."""
-    last = messages[-1]
-    return last["role"] == "assistant" and bool(last["content"]) and not last.get("tool_calls")
-
-
 def _message(message: Mapping[str, Any], place: str, called: dict[str, str]) -> dict[str, Any]:
     """A copy of the message. called: gets its calls."""
     role = message.get("role")
