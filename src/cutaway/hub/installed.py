@@ -33,6 +33,7 @@ class InstalledModel:
 
     @property
     def bytes(self) -> int:
+        """What its files take on the disk, together."""
         return sum(file.stat().st_size for file in self.files)
 
     @property

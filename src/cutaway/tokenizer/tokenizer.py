@@ -59,7 +59,9 @@ class TextModel(Protocol):
         """Normalized text to ids; ``at_start``: nothing stands before it."""
         ...
 
-    def token_bytes(self, token_id: int) -> bytes: ...
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token stands for in a text, in UTF-8: a part of a character, maybe."""
+        ...
 
 
 # The value of tokenizer.ggml.model → how the family's text model is built.

@@ -21,6 +21,7 @@ class RewriteStep:
     rewrite: Callable[[str], str]
 
     def __call__(self, pieces: list[str], at_start: bool) -> list[str]:
+        """The pieces, rewritten; as many as there were."""
         return [self.rewrite(piece) for piece in pieces]
 
 
