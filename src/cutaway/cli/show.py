@@ -142,6 +142,7 @@ def _memory(source: "ModelSource", context: int | None) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any]) -> None:
+    """The report for people. Texts of the file are foreign: they are shown on one line, without markup."""
     console = Console(highlight=False, emoji=False)
     console.print(f"{report['path']} ({report['format']})", soft_wrap=True, markup=False)
     table = Table("metadata", "value", box=None)

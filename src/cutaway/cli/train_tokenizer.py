@@ -180,6 +180,7 @@ def _count(
     processes: int | None,
     stages: "_Stages",
 ) -> Mapping[str, int]:
+    """Words of the corpus → how often each occurs. patterns: cut the text; replacements: are made in it before."""
     from cutaway.tokenizer.training.corpus import spans_of
     from cutaway.tokenizer.training.word_counts import count_words
 
@@ -201,6 +202,7 @@ def _train_bpe(
     processes: int | None,
     stages: "_Stages",
 ) -> dict[str, Any]:
+    """The content of tokenizer.json, of merges learnt from the corpus, each told as it is learnt."""
     from cutaway.tokenizer.pretokenize import pre_tokenizer
     from cutaway.tokenizer.training.bpe_trainer import BYTES, learn_merges
     from cutaway.tokenizer.training.export import bpe_json, check_not_learnt, spell
@@ -238,6 +240,7 @@ def _train_bpe(
 def _train_unigram(
     corpus: Sequence[Path], vocab_size: int, special: Sequence[str], processes: int | None, stages: "_Stages"
 ) -> dict[str, Any]:
+    """The content of tokenizer.json, of pieces chosen from the corpus in rounds."""
     from cutaway.tokenizer.sentencepiece_text import SPACE
     from cutaway.tokenizer.training.export import UNIGRAM_OVERHEAD, UNIGRAM_PATTERNS, check_not_learnt, unigram_json
     from cutaway.tokenizer.training.unigram_trainer import choose_alphabet, learn_pieces
@@ -267,6 +270,7 @@ def _compression(content: dict[str, Any], corpus: Sequence[Path], stages: "_Stag
 
 
 def _finish(content: dict[str, Any], compression: "Compression", out: Path) -> None:
+    """Write the file, and say what it has and how well it compresses."""
     from cutaway.tokenizer.training.export import write_json
 
     write_json(content, out)

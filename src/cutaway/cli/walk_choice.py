@@ -173,6 +173,7 @@ def _style(candidate: Candidate, choice: Choice) -> str:
 
 
 def _end_sentences(walk: Walk, choices: Sequence[Choice]) -> Iterator[str]:
+    """How the noise decided, and who won."""
     drawn = [choice for choice in choices if not choice.greedy]
     if drawn:
         same = ": the same for every temperature" if len(drawn) > 1 else ""

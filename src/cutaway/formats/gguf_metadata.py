@@ -166,6 +166,7 @@ class MetadataReader:
         return number
 
     def _array(self, field: str, depth: int) -> MetadataValue:
+        """An array: numbers copied, strings read when they are asked for, arrays in a tuple."""
         cursor = self._cursor
         element_type = self._value_type(f"element type of {field}")
         count = cursor.u64(f"number of elements of {field}")
@@ -193,6 +194,7 @@ class MetadataReader:
         return values
 
     def _strings(self, count: int, field: str) -> StringArray:
+        """An array of strings: only where each begins is read."""
         cursor = self._cursor
         cursor.check_count(f"number of elements of {field}", count, _LENGTH.size)
         data, size, position, unpack = cursor.data, cursor.size, cursor.position, _LENGTH.unpack_from

@@ -55,6 +55,7 @@ def _message(message: Mapping[str, Any], place: str, called: dict[str, str]) -> 
 
 
 def _content(content: Any, place: str, *, may_be_none: bool) -> str:
+    """A content as one text; ApiError for parts of another kind."""
     if content is None and may_be_none:
         return ""
     if isinstance(content, str):
