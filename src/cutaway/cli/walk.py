@@ -37,7 +37,7 @@ from cutaway.errors import InvalidRequestError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from cutaway.audit.walk.walk import TimesWanted, Walk
+    from cutaway.audit.walk.walk import TimesWanted, Walk, WalkSettings
     from cutaway.engine.llm import LLM
 
 NARROW = 80  # columns where the output is no terminal
@@ -80,7 +80,6 @@ def walk(
     """Walk through one generation: tokenize, embed and place, layers, sample, append and repeat."""
     # Imported here: the other commands shall not wait for the compiler to load.
     from cutaway.audit.walk.walk import WalkSettings
-    from cutaway.audit.walk.walk import walk as walk_through
     from cutaway.sampling.params import fresh_seed
 
     settings = WalkSettings(
@@ -96,7 +95,6 @@ def walk(
     )
     text = read_question(prompt, file, "walk", raw=raw, system=system, chat_template=chat_template)
 
-    from cutaway.audit.walk.tokens import find_ids
     from cutaway.cli.tables import output_console, print_whole
     from cutaway.cli.walk_json import walk_dict
     from cutaway.engine.llm import LLM
@@ -112,22 +110,30 @@ def walk(
             progress=fetching,
         ) as llm:
             in_full = read_layers(layers, llm.runner.config.num_layers)
-            ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(messages_of(text, system))
-            found = walk_through(
-                llm.runner,
-                llm.tokenizer,
-                ids,
-                settings,
-                name=llm.model.name if llm.model.entry else None,
-                written=find_ids(ids, llm.tokenizer.encode(text, add_bos=False)),
-                measure=_measure(llm) if times else None,
-            )
+            found = _walk(llm, text, settings, raw=raw, system=system, times=times)
         compiling.done()
     if as_json:
         typer.echo(json.dumps(walk_dict(found), ensure_ascii=False))
         return
     console = output_console(NARROW)
     print_whole(console, pages(found, console.width, in_full))
+
+
+def _walk(llm: "LLM", text: str, settings: "WalkSettings", *, raw: bool, system: str | None, times: bool) -> "Walk":
+    """Put the question, and look at the answer's computation; times: and repeat its steps to measure them."""
+    from cutaway.audit.walk.tokens import find_ids
+    from cutaway.audit.walk.walk import walk as walk_through
+
+    ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(messages_of(text, system))
+    return walk_through(
+        llm.runner,
+        llm.tokenizer,
+        ids,
+        settings,
+        name=llm.model.name if llm.model.entry else None,
+        written=find_ids(ids, llm.tokenizer.encode(text, add_bos=False)),
+        measure=_measure(llm) if times else None,
+    )
 
 
 def _measure(llm: "LLM") -> "TimesWanted":
