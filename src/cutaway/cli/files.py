@@ -13,18 +13,24 @@ from cutaway.hub.whole_file import write_whole
 def check_can_be_written(path: Path, option: str) -> None:
     """Refuse a file that can't be written, before the work that it is for. option: by which it was given."""
     field = option.removeprefix("--").replace("-", "_")
-    if path.is_dir():
-        raise InvalidRequestError(f"{option} {path} is a folder. Name a file in it.", field)
-    if not path.parent.is_dir():
-        raise InvalidRequestError(
-            f"{option} {path}: there is no folder {path.parent}. Make it, or name another.", field
-        )
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        if path.is_dir():
+            raise InvalidRequestError(f"{option} {path} is a folder. Name a file in it.", field)
+        if path.exists() and not path.is_file():
+            raise InvalidRequestError(f"{option} {path} is a pipe or device. Name a file.", field)
+        folder = path.resolve().parent if path.is_symlink() else path.parent
+    except OSError as error:  # the name is too long, or a folder on the way may not be read
+        raise InvalidRequestError(
+            f"{option} {path} can't be written ({error.strerror}). Name another file.", field
+        ) from None
+    if not folder.is_dir():
+        raise InvalidRequestError(f"{option} {path}: there is no folder {folder}. Make it, or name another.", field)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InvalidRequestError(
-            f"{option} {path}: nothing can be written in {path.parent} ({error.strerror}). Name another file.", field
+            f"{option} {path}: nothing can be written in {folder} ({error.strerror}). Name another file.", field
         ) from None
 
 

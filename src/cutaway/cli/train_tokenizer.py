@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutaway.cli.console import error_console
+from cutaway.cli.files import check_can_be_written
 from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def train_tokenizer(
         _refuse_for_unigram(pre, min_count, explain)
     else:
         _check_bpe(vocab_size, special, pre)
-    _check_out(out)
+    check_can_be_written(out, "--out")
     from cutaway.tokenizer.training.standard_input import spooled
 
     with spooled(corpus, sys.stdin) as paths, _Stages() as stages:
@@ -152,24 +153,6 @@ def _refuse_for_unigram(pre: str | None, min_count: int | None, explain: bool) -
     if min_count is not None:
         raise InvalidRequestError(
             f"--min-count is {min_count}; it is about pairs, which unigram doesn't have. Leave it out.", "min_count"
-        )
-
-
-def _check_out(out: Path) -> None:
-    """What can be told before the work about where it is to be written. Nothing but a file is ever replaced."""
-    try:
-        if out.is_dir():
-            raise InvalidRequestError(f"--out {str(out)!r} is a folder; give the name of a file.", "out")
-        if out.exists() and not out.is_file():
-            raise InvalidRequestError(f"--out {str(out)!r} is a pipe or device; give the name of a file.", "out")
-    except OSError as error:
-        raise InvalidRequestError(f"--out {str(out)!r} can't be written ({error.strerror}).", "out") from error
-    folder = out.resolve().parent if out.is_symlink() else out.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidRequestError(
-            f"--out {str(out)!r} can't be written: there is no folder {str(folder)!r}, or no right to write there. "
-            "Choose another --out.",
-            "out",
         )
 
 
