@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutaway.cli.console import error_console
 from cutaway.cli.files import check_can_be_written
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, counted
 
 if TYPE_CHECKING:
     from cutaway.tokenizer.training.bpe_trainer import Merge
@@ -115,11 +115,7 @@ def _check_alphabet(vocab_size: int, special: Sequence[str], alphabet: Set[str])
 
 
 def _control(special: Sequence[str]) -> dict[str, int]:
-    return {_tokens(len(special), "control token"): len(special)} if special else {}
-
-
-def _tokens(count: int, name: str) -> str:
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return {counted(len(special), "control token"): len(special)} if special else {}
 
 
 def _check_size(vocab_size: int, parts: Mapping[str, int]) -> None:
@@ -261,7 +257,7 @@ def _finish(content: dict[str, Any], compression: "Compression", out: Path) -> N
     pieces = set(vocab) if isinstance(vocab, dict) else {piece for piece, _ in vocab}
     size = len(pieces | {token["content"] for token in content["added_tokens"]})
     control = len(content["added_tokens"])
-    parts = f"{_tokens(size - 256 - control, 'piece')} + 256 bytes + {_tokens(control, 'control token')}"
+    parts = f"{counted(size - 256 - control, 'piece')} + 256 bytes + {counted(control, 'control token')}"
     where = "the corpus" if compression.whole else f"{compression.bytes:,} bytes of the corpus"
     rate = f"{compression.bytes / compression.tokens:.2f} bytes a token on {where}"
     error_console().print(f"{size:,} tokens ({parts}) written to {out}; {rate}", soft_wrap=True, markup=False)

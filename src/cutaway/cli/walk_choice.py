@@ -12,7 +12,8 @@ from rich.table import Table
 
 from cutaway.audit.walk.choice import LIKELIEST, MODEL, Candidate, Choice
 from cutaway.audit.walk.walk import Walk
-from cutaway.cli.walk_text import bare_table, counted, listed, paragraph, percent, quoted, shown, signed
+from cutaway.cli.walk_text import bare_table, listed, paragraph, percent, quoted, shown, signed
+from cutaway.errors import counted
 
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {

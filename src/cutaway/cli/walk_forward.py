@@ -22,7 +22,6 @@ from cutaway.cli.walk_text import (
     SPACE,
     back,
     bare_table,
-    counted,
     every,
     listed,
     number,
@@ -33,6 +32,7 @@ from cutaway.cli.walk_text import (
     signed,
     token_grid,
 )
+from cutaway.errors import counted
 
 OWN_EMBEDDINGS: Final = 5  # tokens of the user's own text
 LAST_EMBEDDINGS: Final = 3
