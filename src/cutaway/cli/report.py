@@ -68,9 +68,7 @@ class AskedExplanation:
         """Whether any of it is."""
         return self.in_terminal or self.report is not None or self.data is not None
 
-    def begin(
-        self, llm: "LLM", *, with_ledger: bool = True
-    ) -> "Callable[[RequestOutput, SamplingParams, Console], None]":
+    def begin(self, llm: "LLM", *, with_ledger: bool = True) -> "Finish":
         """Watch the engine's steps from now on; what is to be called with the answer. with_ledger: measure the machine,
         and have the steps run timed.
         """
@@ -98,7 +96,7 @@ class AskedExplanation:
 
     def _show(self, found: Any, console: "Console") -> None:
         from cutaway.audit.explain.data import explanation_dict
-        from cutaway.audit.explain.report import report_html
+        from cutaway.audit.explain.report import write_report
         from cutaway.cli.explain_text import explanation_pages
         from cutaway.cli.tables import print_whole
 
@@ -107,5 +105,5 @@ class AskedExplanation:
         if self.data is not None:
             write_result(self.data, json.dumps(explanation_dict(found), ensure_ascii=False, allow_nan=False))
         if self.report is not None:
-            write_result(self.report, report_html(found))
+            write_report(self.report, found)
             console.print(f"{self.report}: open it in a browser", style="dim", soft_wrap=True)

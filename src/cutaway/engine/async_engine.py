@@ -241,6 +241,7 @@ class AsyncEngine:
         taps: Tapping | None = None,
         reads_cache: bool = True,
     ) -> AsyncStream:
+        """Hand a request to the engine's thread; its stream once it is admitted. To cancel this aborts the request."""
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
         engine = self.llm.engine()

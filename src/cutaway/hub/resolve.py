@@ -104,6 +104,7 @@ def _resolve_entry(entry: CatalogueEntry, progress: Progress) -> LocalModel:
 
 
 def _resolve_hub(name: HubName, progress: Progress, refresh: bool) -> Path:
+    """A repository's model: from the cache where that has it, else fetched. refresh: ask the hub all the same."""
     from cutaway.hub import hub_cache, hub_files  # the client is loaded for hub names only
 
     failed: CutawayError | None = None

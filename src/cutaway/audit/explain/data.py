@@ -35,6 +35,7 @@ def explanation_dict(found: Explanation) -> dict[str, Any]:
 
 
 def _token(token: ExplainedToken) -> dict[str, Any]:
+    """One token: how it was chosen, what earlier layers would have said, where it looked."""
     looked = token.looked
     return {
         "position": token.position,

@@ -74,7 +74,8 @@ class Difference:
 class Explain(Protocol):
     """Says more of a token whose line differs: which operation, which values. None: nothing more is known."""
 
-    def __call__(self, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str | None: ...
+    def __call__(self, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+        """The contents of both lines → what to say."""
 
 
 def key_of(content: Mapping[str, Any]) -> Key:
