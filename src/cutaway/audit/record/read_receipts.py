@@ -50,9 +50,11 @@ def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
     """The receipts of a record. signer: by whose key signatures are checked."""
     content = read_record(path)
     found: list[FoundReceipt] = []
-    difference = content.changed
+    difference, number = content.changed, 0  # of the session
     for line in content.receipts:
-        session = next(each for each in reversed(content.sessions) if each.header.number < line.number)
+        while number + 1 < len(content.sessions) and content.sessions[number + 1].header.number < line.number:
+            number += 1
+        session = content.sessions[number]
         receipt = _found(line.content, line.hash, session, signer)
         if receipt.signature == BAD:
             difference = difference or f"receipt {receipt.number}: its signature is not by this key"
@@ -86,7 +88,7 @@ def read_held(text: str) -> Any:
 
 
 def _found(content: dict[str, Any], hashed: str, session: Session, signer: Signer | None) -> FoundReceipt:
-    request = next(each for each in session.requests if each.id == str(content.get("request")))
+    request = session.by_id[str(content.get("request"))]
     end = {} if request.end is None else request.end.content
     return FoundReceipt(
         content.get("number", 0),
@@ -108,7 +110,8 @@ def _signature(content: dict[str, Any], signer: Signer | None) -> str:
         return UNSIGNED if signer is None else BAD
     if signer is None:
         return NOT_CHECKED
-    return GOOD if isinstance(signature, str) and signer.check(statement(content), signature) else BAD
+    good = isinstance(signature, str) and signature.isascii() and signer.check(statement(content), signature)
+    return GOOD if good else BAD
 
 
 def _notes(content: RecordContent) -> list[str]:

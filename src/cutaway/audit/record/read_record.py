@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cutaway.audit.record.lines import FORMAT, BrokenLineError, Line, follow, read_line
+from cutaway.audit.record.lines import FIRST_BYTES, FORMAT, BrokenLineError, Line, follow, read_line
 from cutaway.errors import InvalidRequestError, shown
 
 BEHIND_A_REQUEST: Final = ("scores", "token", "end")
@@ -39,7 +39,12 @@ class Session:
     """What one engine has written."""
 
     header: Line
-    requests: list[RecordedRequest] = field(default_factory=list)
+    by_id: dict[str, RecordedRequest] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """In the order in which they came."""
+        return list(self.by_id.values())
 
 
 @dataclass
@@ -101,7 +106,7 @@ class _Reader:
 
     def _begin_session(self, line: Line) -> None:
         found = line.content.get("format")
-        if found != FORMAT:
+        if type(found) is not int or found != FORMAT:
             raise InvalidRequestError(
                 f"{self.content.path}: line {line.number} says that its format is {shown(found)}; this program reads "
                 f"{FORMAT}. Use the version of Cutaway that wrote it.",
@@ -119,9 +124,9 @@ class _Reader:
         session = self.content.sessions[-1]
         self._check(line, session.header.hash)
         request = RecordedRequest(line)
-        if any(each.id == request.id for each in session.requests):
+        if request.id in session.by_id:
             raise _refusal(self.content.path, line, f"begins request {request.id} once more")
-        session.requests.append(request)
+        session.by_id[request.id] = request
         self._running[request.id], self._last[request.id] = request, line.hash
 
     def _add(self, line: Line) -> None:
@@ -131,6 +136,8 @@ class _Reader:
             raise _refusal(self.content.path, line, f"is of request {shown(request_id)}, which doesn't run there")
         if line.kind == "token":
             self._check_place(line, request)
+        elif line.kind == "scores" and any(each.kind == "scores" for each in request.lines):
+            raise _refusal(self.content.path, line, f"has scores of request {shown(request_id)} once more")
         self._check(line, self._last[request_id])
         self._last[request_id] = line.hash
         if line.kind == "end":
@@ -149,11 +156,11 @@ class _Reader:
 
     def _add_receipt(self, line: Line) -> None:
         session, request_id = self.content.sessions[-1], str(line.content.get("request"))
-        found = [each for each in session.requests if each.id == request_id and each.end is not None]
-        if not found or found[0].receipt is not None or found[0].end is None:
+        request = session.by_id.get(request_id)
+        if request is None or request.receipt is not None or request.end is None:
             raise _refusal(self.content.path, line, "is a receipt of a request that has not ended there, or has one")
         wanted = {
-            "root": found[0].end.hash,
+            "root": request.end.hash,
             "header": session.header.hash,
             "previous": self._link,
             "number": self._number + 1,
@@ -163,7 +170,7 @@ class _Reader:
                 self._blame(f"line {line.number}, a receipt: its {name} is not that of the lines before it")
         self._check(line, self._link)
         self._link, self._number = line.hash, self._number + 1
-        found[0].receipt = line
+        request.receipt = line
         self.content.receipts.append(line)
 
     def _check(self, line: Line, previous: str) -> None:
@@ -180,7 +187,13 @@ def read_record(path: str | os.PathLike[str]) -> RecordContent:
     """The file's content. Raises InvalidRequestError where it is no record."""
     place = Path(path)
     try:
-        raw = place.read_bytes()
+        with place.open("rb") as file:
+            first = file.read(len(FIRST_BYTES))
+            if first and first != FIRST_BYTES:  # told before all of it is read, however long it is
+                raise InvalidRequestError(f"{place}: line 1 is no header; the file is no record.", "record")
+            raw = first + file.read()
+    except InvalidRequestError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidRequestError(f"{place} can't be read ({why}). Name a record's file.", "record") from None

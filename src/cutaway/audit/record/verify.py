@@ -16,6 +16,7 @@ from cutaway.audit.record.operations import Operations
 from cutaway.audit.record.read_record import RecordContent, RecordedRequest, Session, read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
+from cutaway.audit.record.session import GRAMMARS, package_version
 from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.engine.llm import LLM
 from cutaway.errors import InvalidRequestError, shown
@@ -96,10 +97,19 @@ def verify(
 
 def _notes(content: RecordContent) -> list[str]:
     notes = [f"line {number} was not written to its end" for number in content.torn]
+    own = package_version(GRAMMARS)
     for session in content.sessions:
+        header = session.header.content
+        if header.get("grammars") != own:
+            notes.append(
+                f"line {session.header.number}, a header: {GRAMMARS} was {shown(header.get('grammars'))}, and is "
+                f"{shown(own)} here: masks of structured outputs may differ"
+            )
         for request in session.requests:
             if request.end is None:
                 notes.append(f"request {request.id} has no end: its engine ended first")
+            elif request.receipt is None:
+                notes.append(f"request {request.id} has no receipt: its engine ended first")
     return notes
 
 
@@ -116,16 +126,18 @@ class _Setting:
     def of(session: Session, model: str | None, path: Path) -> "_Setting":
         """Raises InvalidRequestError where the header is none that this version can follow."""
         header, where = session.header.content, f"{path}: line {session.header.number}, a header:"
-        if header.get("numerics") != NUMERICS_VERSION:
+        if type(header.get("numerics")) is not int or header.get("numerics") != NUMERICS_VERSION:
             raise InvalidRequestError(
                 f"{where} numerics is {shown(header.get('numerics'))}; this version computes by {NUMERICS_VERSION}, "
                 f"with other bits. Verify it with Cutaway {header.get('engine')}.",
                 "record",
             )
+        if type(header.get("context")) is not int:
+            raise InvalidRequestError(f"{where} context must be an integer. The record is damaged.", "record")
         name = model if model is not None else header.get("model")
         if not isinstance(name, str) or not isinstance(header.get("kv_dtype"), str):
             raise InvalidRequestError(f"{where} model and kv_dtype must be texts. The record is damaged.", "record")
-        return _Setting(name, check_level(header.get("level")), header.get("context", 0), header["kv_dtype"])
+        return _Setting(name, check_level(header.get("level")), header["context"], header["kv_dtype"])
 
 
 def _other_model(session: Session, setting: _Setting, told: Told | None) -> str | None:
@@ -162,8 +174,10 @@ class _Loaded:
         if self._compare is not None:
             self._compare.begin(request)
         found = replay(self.llm, self._collected, request, self._explain)
-        if found is None and self._compare is not None and self._compare.difference is not None:
-            return Difference(f"request {request.id}: {self._compare.difference}")
+        if found is None and self._compare is not None:
+            self._compare.end()
+            if self._compare.difference is not None:
+                return Difference(f"request {request.id}: {self._compare.difference}")
         return found
 
     def _explain(self, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
