@@ -46,9 +46,9 @@ class ReceiptsFound:
     notes: list[str]
 
 
-def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
-    """The receipts of a record. signer: by whose key signatures are checked."""
-    content = read_record(path)
+def read_receipts(record: Path | RecordContent, signer: Signer | None = None) -> ReceiptsFound:
+    """The receipts of a record, a file or what was read of it. signer: by whose key signatures are checked."""
+    content = record if isinstance(record, RecordContent) else read_record(record)
     found: list[FoundReceipt] = []
     difference, number = content.changed, 0  # of the session
     for line in content.receipts:
@@ -62,14 +62,15 @@ def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
     return ReceiptsFound(found, difference, _notes(content))
 
 
-def check_held(path: Path, held: Any) -> str | None:
+def check_held(record: Path | RecordContent, held: Any) -> str | None:
     """Whether a receipt that somebody was given is one of a record; None, or what differs. held: its JSON, or a reply's
     "cutaway" object around it. Raises InvalidRequestError where it is no receipt.
     """
     receipt = held.get("receipt", held) if isinstance(held, dict) else held
     if not isinstance(receipt, dict) or not isinstance(receipt.get("number"), int):
         raise InvalidRequestError(f"{shown(held)} is no receipt; give one as it was returned.", "receipt")
-    for line in read_record(path).receipts:
+    content = record if isinstance(record, RecordContent) else read_record(record)
+    for line in content.receipts:
         if line.content.get("number") == receipt["number"]:
             own = {**line.content, "hash": line.hash}
             for name in sorted({*own, *receipt} - {"kind"}):

@@ -44,7 +44,7 @@ class Verdict:
 
 
 def verify(
-    path: Path,
+    record: Path | RecordContent,
     model: str | None = None,
     *,
     threads: int | None = None,
@@ -52,12 +52,12 @@ def verify(
     told: Told | None = None,
     heard: Heard | None = None,
 ) -> Verdict:
-    """Verify a record. model: default, the name that each of its sessions has. chat_template: where the sessions were
+    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has. chat_template: where the sessions were
     started with another than the model's own. told: of how much of a model was read. heard: of each request.
 
     Raises InvalidRequestError where the file is no record, or one that this version can't replay.
     """
-    content = read_record(path)
+    content = record if isinstance(record, RecordContent) else read_record(record)
     verdict = Verdict(notes=_notes(content))
     if content.changed is not None:
         verdict.difference = content.changed
@@ -65,7 +65,7 @@ def verify(
     loaded: _Loaded | None = None
     try:
         for session in content.sessions:
-            setting = _Setting.of(session, model, path)
+            setting = _Setting.of(session, model, content.path)
             if loaded is None or loaded.setting != setting:
                 if loaded is not None:
                     loaded.close()
@@ -73,7 +73,7 @@ def verify(
                 verdict.difference = _other_model(session, setting, told)
                 if verdict.difference is not None:
                     return verdict
-                loaded = _Loaded(setting, path, threads, chat_template)
+                loaded = _Loaded(setting, content.path, threads, chat_template)
             template = session.header.content.get("template")
             if template != text_digest(loaded.llm.tokenizer.template):
                 verdict.difference = f"line {session.header.number}, a header: template is not the digest of " + (

@@ -24,7 +24,7 @@ from cutaway.audit.taps.tensors import ALIASES, TapTensor
 from cutaway.errors import InvalidRequestError, shown
 
 SYNTAX: Final = re.compile(r"(?:layers\.(?P<layers>[^.@]*)\.)?(?P<name>[^@]+)(?:@(?P<places>.*))?", re.DOTALL)
-RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
+RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.ASCII)
 WORDS: Final = ("all", "prompt", "generated", "answer")
 ALL_LAYERS: Final = "*"
 MOST_CHARACTERS: Final = 200
@@ -108,6 +108,13 @@ def positions_of(selection: Selection, of_outputs: bool, num_prompt: int, num_po
     chosen = np.zeros(num_positions, np.bool_)
     for part in (selection.places or ("answer" if of_outputs else "all")).split(","):
         first, end = _range_of(part.strip(), num_prompt, num_positions)
+        if not first < min(end, num_positions) and part.strip() not in WORDS:
+            raise InvalidRequestError(
+                f"the tap {shown(selection.text)} has the places {shown(part.strip())}; the request has {num_prompt} "
+                f"positions of the prompt and {num_positions} at most. Name some of 0 to {num_positions - 1}, or "
+                f"steps of 0 to {num_positions - num_prompt}, or raise max_tokens.",
+                "taps",
+            )
         chosen[first:end] = True
     if not chosen.any():
         raise InvalidRequestError(
