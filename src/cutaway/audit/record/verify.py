@@ -52,8 +52,9 @@ def verify(
     told: Told | None = None,
     heard: Heard | None = None,
 ) -> Verdict:
-    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has. chat_template: where the sessions were
-    started with another than the model's own. told: of how much of a model was read. heard: of each request.
+    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has.
+    chat_template: where the sessions were started with another than the model's own. told: of how much of a model was
+    read. heard: of each request.
 
     Raises InvalidRequestError where the file is no record, or one that this version can't replay.
     """
