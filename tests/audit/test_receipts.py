@@ -100,7 +100,7 @@ def test_unsigned_is_not_good(made: tuple[Path, list[Any]], tmp_path: Path, key:
     lines = [{k: v for k, v in each.items() if k != "signature"} for each in contents(made[0])]
     path = write_chained(tmp_path / "unsigned.jsonl", lines)
     assert {each.signature for each in read_receipts(path).receipts} == {"unsigned"}
-    assert read_receipts(path, read_signer(key)).difference is not None
+    assert read_receipts(path, read_signer(key)).difference == "receipt 1: it is not signed"
 
 
 @pytest.mark.parametrize("held", ["{}", "[]", "nowhere", '{"number":"1"}', "{"])

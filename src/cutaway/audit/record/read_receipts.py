@@ -57,7 +57,8 @@ def read_receipts(record: Path | RecordContent, signer: Signer | None = None) ->
         session = content.sessions[number]
         receipt = _found(line.content, line.hash, session, signer)
         if receipt.signature == BAD:
-            difference = difference or f"receipt {receipt.number}: its signature is not by this key"
+            how = "its signature is not by this key" if "signature" in line.content else "it is not signed"
+            difference = difference or f"receipt {receipt.number}: {how}"
         found.append(receipt)
     return ReceiptsFound(found, difference, _notes(content))
 
