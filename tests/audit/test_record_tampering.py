@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -399,6 +400,22 @@ def test_all_values_are_compared(valued: Path, smollm2_path: Path, tmp_path: Pat
     flat = {**values(), "embed": np.zeros(576, np.float32)}
     assert "embed is no table of rows" in difference([[*file_of(flat), *place[2:]]])
     assert "was changed" in difference([[*place[:2], "x", 1]])
+
+
+def test_a_model_that_was_exchanged_in_its_place_has_another_digest(smollm2_path: Path, tmp_path: Path) -> None:
+    """Written into the same file, whose time of writing somebody has set back, as rsync --inplace -t does."""
+    model = tmp_path / "model.gguf"
+    model.write_bytes(smollm2_path.read_bytes())
+    before, facts = model_digests(model), model.stat()
+    assert model_digests(model) == before
+    with model.open("r+b") as file:
+        file.seek(-7, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-7, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    os.utime(model, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert model.stat().st_mtime_ns == facts.st_mtime_ns
+    assert model_digests(model) == model_digests(model, fresh=True) != before
 
 
 def test_the_first_operation_that_differs_is_named(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
