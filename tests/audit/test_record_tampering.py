@@ -29,6 +29,7 @@ from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
 from support.long import LONG
 from support.records import Content, contents, write_chained
+from support.tiny_llama import write_tiny_llama
 
 PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 ASKED = SamplingParams(temperature=0.8, seed=5, n=2, max_tokens=3, logprobs=2, prompt_logprobs=1, min_p=0.01)
@@ -402,10 +403,9 @@ def test_all_values_are_compared(valued: Path, smollm2_path: Path, tmp_path: Pat
     assert "was changed" in difference([[*place[:2], "x", 1]])
 
 
-def test_a_model_that_was_exchanged_in_its_place_has_another_digest(smollm2_path: Path, tmp_path: Path) -> None:
+def test_a_model_that_was_exchanged_in_its_place_has_another_digest(tmp_path: Path) -> None:
     """Written into the same file, whose time of writing somebody has set back, as rsync --inplace -t does."""
-    model = tmp_path / "model.gguf"
-    model.write_bytes(smollm2_path.read_bytes())
+    model = write_tiny_llama(tmp_path / "model.gguf")
     before, facts = model_digests(model), model.stat()
     assert model_digests(model) == before
     with model.open("r+b") as file:

@@ -144,7 +144,7 @@ def _place(path: Path) -> str:
 
 
 def _stat(found: os.stat_result) -> tuple[int, int, int, int]:
-    """The time of the last change to the inode, too: nobody can set it back, as rsync and cp do with that of writing."""
+    """The time of the inode's change, too: nobody can set it back, as rsync and cp do with that of writing."""
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
