@@ -149,6 +149,12 @@ def test_ed25519(smollm2_path: Path, tmp_path: Path) -> None:
     }
     with pytest.raises(InvalidRequestError, match="a public key can't sign"):
         read_signer(public).sign(b"")
+    with pytest.raises(InvalidRequestError, match="a public one"):  # before there is any request
+        Record(tmp_path / "other.jsonl", key=public)
+    assert not (tmp_path / "other.jsonl").exists()
+    for before in (b"\xef\xbb\xbf", b"Bag Attributes\n    localKeyID: 01\n", b"\n\n"):  # none of HMAC
+        (tmp_path / "words.pem").write_bytes(before + own.read_bytes())
+        assert read_signer(tmp_path / "words.pem").describe()["kind"] == "ed25519"
     stranger = ed25519.Ed25519PrivateKey.from_private_bytes(KEY[::-1]).public_key()
     public.write_bytes(stranger.public_bytes(pem, form.PublicFormat.SubjectPublicKeyInfo))
     assert read_receipts(path, read_signer(public)).receipts[0].signature == "bad"

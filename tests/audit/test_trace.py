@@ -89,6 +89,8 @@ def test_requests_that_are_refused(llm: LLM) -> None:
             llm.generate(PROMPT, GREEDY, taps=TapRequest(text))
     with pytest.raises(InvalidRequestError, match=r"give a cutaway\.TapRequest"):
         llm.generate(PROMPT, GREEDY, taps=["layers.3.resid"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"give a cutaway\.TapRequest"):
+        llm.generate(PROMPT, GREEDY, taps=TapRequest)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="n is 2"):
         llm.generate(PROMPT, SamplingParams(n=2), taps=TapRequest("logits"))
     with pytest.raises(

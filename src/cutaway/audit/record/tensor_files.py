@@ -87,8 +87,11 @@ class TensorFiles:
         name = f"{self._session}-{request_id}-{choices[0]}-{first}.safetensors"
         part = self._folder / f"{name}.part"
         try:
-            part.write_bytes(content)
-            os.replace(part, self._folder / name)
+            try:
+                part.write_bytes(content)
+                os.replace(part, self._folder / name)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
             raise CapacityError(f"{self._folder / name} can't be written ({error.strerror})") from None
         count = max(len(each) for each in arrays.values())

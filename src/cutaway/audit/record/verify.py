@@ -108,9 +108,9 @@ def _notes(content: RecordContent) -> list[str]:
             )
         for request in session.requests:
             if request.end is None:
-                notes.append(f"request {request.id} has no end: its engine ended first")
+                notes.append(f"request {request.id} has no end: its engine or its record ended first")
             elif request.receipt is None:
-                notes.append(f"request {request.id} has no receipt: its engine ended first")
+                notes.append(f"request {request.id} has no receipt: its engine or its record ended first")
     return notes
 
 
