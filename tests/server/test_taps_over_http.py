@@ -89,7 +89,7 @@ def test_what_is_refused(tapping: RunningServer, taps: Any, status: int, code: s
     [
         ([[1], [2, 3], [4]] * 3, ["logits"], "capacity_exceeded", "7,077,888 bytes together"),  # 9 · 4 · 4 · 49,152
         ([[1], [2, 3]], ["layers.2.atention"], "invalid_value", "nearest names are attention"),
-        ([[1], [2, 3]], ["embed@5"], "invalid_value", "'5'"),
+        ([[1], [2, 3]], ["embed@5"], "invalid_value", "selects no position"),
     ],
 )
 def test_prompts_of_one_body_are_refused_together(
