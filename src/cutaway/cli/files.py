@@ -3,7 +3,9 @@
 In: a path, a text. Out: the file, or an error: before the work that it is for, where that can be known.
 """
 
+import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from cutaway.errors import CutawayError, InvalidRequestError
@@ -32,6 +34,19 @@ def check_can_be_written(path: Path, option: str) -> None:
         raise InvalidRequestError(
             f"{option} {path}: nothing can be written in {folder} ({error.strerror}). Name another file.", field
         ) from None
+
+
+def check_apart(paths: Mapping[str, Path | None]) -> None:
+    """Refuse one place for two results, of which the last would take the first one's place. paths: by their options."""
+    taken: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is not None:
+            first = taken.setdefault(os.path.realpath(path), option)
+            if first != option:
+                raise InvalidRequestError(
+                    f"{first} and {option} are both {path}. Name another for one of them.",
+                    option.removeprefix("--").replace("-", "_"),
+                )
 
 
 def write_result(path: Path, text: str) -> None:
