@@ -1,6 +1,5 @@
 """The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
 
-import errno
 import json
 import os
 import resource
@@ -16,7 +15,6 @@ import pytest
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record import record_file
-from cutaway.audit.record.levels import TENSORS
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
 from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import RecordedRequest, read_record
@@ -349,23 +347,3 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     assert len(request.tokens) >= 8
     assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
     assert request.end is None
-
-
-def test_values_that_find_no_room_leave_nothing(
-    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record ends with an error, the answer is whole, and the folder has no part of a file."""
-    path = tmp_path / "answers.jsonl"
-
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(content[:1000])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
-        monkeypatch.setattr(Path, "write_bytes", full)
-        output = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)[0]
-    assert len(output.outputs[0].token_ids) == 2
-    assert output.record is not None
-    assert "No space left on device" in output.record["error"]
-    assert list(folder_of(path).iterdir()) == []

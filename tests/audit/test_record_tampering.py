@@ -22,11 +22,13 @@ from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
 from cutaway.audit.record.tensor_compare import NUMBERS
-from cutaway.audit.record.tensor_files import folder_of, safetensors_bytes
+from cutaway.audit.record.tensor_files import folder_of
 from cutaway.audit.record.verify import verify
+from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
+from cutaway.hub import whole_file
 from support.long import LONG
 from support.records import Content, contents, write_chained
 from support.tiny_llama import write_tiny_llama
@@ -301,7 +303,7 @@ def test_what_is_missing_is_noted(record: Path, smollm2_path: Path, tmp_path: Pa
     found = verify(write_chained(tmp_path / "a.jsonl", [{**header, "grammars": "0.1"}, *lines]), str(smollm2_path))
     assert found.same_bits
     first, second = found.notes
-    assert "llguidance was '0.1'" in first
+    assert "by llguidance '0.1', and are made by" in first
     assert "request 1 has no receipt" in second
 
 
@@ -354,16 +356,16 @@ def test_a_full_disk_ends_the_record_and_no_answer(
 ) -> None:
     """The third file of values has no room: what there was until then verifies, and nothing half is left."""
     path, params = tmp_path / "answers.jsonl", SamplingParams(temperature=0.8, seed=5, max_tokens=5)
-    write_bytes, written = Path.write_bytes, []
+    replace, written = os.replace, []
 
-    def full(self: Path, content: bytes) -> int:
-        written.append(write_bytes(self, content[: 100 if len(written) == 2 else None]))
+    def full(source: Path, target: Path) -> None:
+        written.append(target)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return written[-1]
+        replace(source, target)
 
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
-        monkeypatch.setattr(Path, "write_bytes", full)
+        monkeypatch.setattr(whole_file.os, "replace", full)
         answer = llm.generate(PROMPT, params, use_tqdm=False)[0]
         monkeypatch.undo()
     assert len(answer.outputs[0].token_ids) == 5
@@ -413,7 +415,7 @@ def test_all_values_are_compared(valued: Path, smollm2_path: Path, tmp_path: Pat
     (place,) = lines[number]["tensors"]
 
     def file_of(arrays: dict[str, np.ndarray[Any, Any]]) -> list[str]:
-        content = safetensors_bytes(arrays)
+        content = b"".join([safetensors_head(arrays)[0], *(each.tobytes() for each in arrays.values())])
         (folder / "made").write_bytes(content)
         return ["made", hashlib.sha256(content).hexdigest()]
 

@@ -143,5 +143,5 @@ def test_what_is_no_file_is_told_before_the_work(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/null")):
-        with pytest.raises(InvalidRequestError, match="no ordinary file"):
+        with pytest.raises(InvalidRequestError, match="pipe or device"):
             AskedExplanation(path, None, in_terminal=False).check(PARAMS)
