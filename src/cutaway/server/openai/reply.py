@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from cutaway.server.answers.parameters import parameters_of
 from cutaway.server.answers.receipts import receipts_of
 from cutaway.server.openai.reply_fields import ReplyFields
-from cutaway.server.openai.taps import tapped
+from cutaway.server.openai.taps import Tapped
 from cutaway.server.openai.usage import usage
 from cutaway.server.respond import Streamable
 from cutaway.server.service import ServedModel
@@ -53,7 +53,7 @@ class Reply(Streamable, Generic[Body]):
         found: dict[str, Any] = {"usage": self.usage()} if with_usage else {}
         beside = parameters_of(self.work, self.ignored, self.body.return_parameters)
         if self.body.taps:
-            beside["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
+            beside["taps"] = [Tapped(output.taps or {}) for output in self.work.outputs()]
         beside |= receipts_of(self.work.streams, self.body.return_receipt)
         if self.work.timings is not None:
             beside["timings"] = self.work.timings.as_dict()
