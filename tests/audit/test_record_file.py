@@ -331,3 +331,12 @@ def test_values_that_find_no_room_leave_nothing(
     assert output.record is not None
     assert "No space left on device" in output.record["error"]
     assert list(folder_of(path).iterdir()) == []
+
+
+def test_what_is_wrong_with_a_line_in_between_is_said(path: Path) -> None:
+    """It was read on, as it could be the torn end of a session; the error is the line's own all the same."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"id":7', b'"id":NaN')
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(BrokenLineError, match=r"line 3 is no JSON \(NaN is no number"):
+        read_record(path)
