@@ -347,3 +347,12 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     assert len(request.tokens) >= 8
     assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
     assert request.end is None
+
+
+def test_what_is_wrong_with_a_line_in_between_is_said(path: Path) -> None:
+    """It was read on, as it could be the torn end of a session; the error is the line's own all the same."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"id":7', b'"id":NaN')
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(BrokenLineError, match=r"line 3 is no JSON \(NaN is no number"):
+        read_record(path)

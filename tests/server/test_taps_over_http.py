@@ -11,8 +11,10 @@ import pytest
 
 from cutaway import LLM, SamplingParams, TapRequest
 from cutaway.engine.runner import ModelRunner
+from cutaway.server.openai.taps import TappedTensor
 from support.bits import differing
 from support.http_server import RunningServer, running
+from support.patience import SECONDS
 
 TAPS = ["layers.*.resid@answer", "layers.2.attn.weights", "layers.0.attention_input@2"]
 RESID = "layers.3.ffn_residual"
@@ -117,6 +119,32 @@ def test_prompts_of_one_body_are_refused_together(
     reply = tapping.post("/v1/completions", {**BODY, "prompt": prompts, "taps": taps})
     assert (reply.status, reply.error["code"], reply.error["param"]) == (400, code, "taps")
     assert message in reply.error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_large_reply_holds_nobody_up(tapping: RunningServer, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """While tensors are written as text, which takes seconds where there are many, others are served."""
+    plain, begun, served, waited = TappedTensor.as_json, threading.Event(), threading.Event(), []
+
+    def slow(self: TappedTensor) -> dict[str, Any]:
+        begun.set()
+        waited.append(served.wait(20))
+        return plain(self)
+
+    monkeypatch.setattr(TappedTensor, "as_json", slow)
+    replies: list[Any] = []
+    body = {**BODY, "taps": ["logits"], "stream": stream}
+    asking = threading.Thread(target=lambda: replies.append(tapping.post("/v1/completions", body)), daemon=True)
+    asking.start()
+    assert begun.wait(SECONDS)
+    assert tapping.post("/v1/completions", BODY).status == 200
+    served.set()
+    asking.join(SECONDS)
+    assert waited == [True]
+    (reply,) = replies
+    found = [*reply.events][-2] if stream else reply.json
+    (taps,) = found["cutaway"]["taps"]
+    assert arrays(taps)["logits"].shape == (4, 49152)
 
 
 def test_a_server_takes_none_by_default(server: RunningServer) -> None:

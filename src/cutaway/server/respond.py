@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from cutaway.server.http.disconnect import while_connected
 from cutaway.server.http.sse import CHUNKS, EventStream, Form
-from cutaway.server.http.write_json import json_response
+from cutaway.server.http.write_json import json_bytes, written
 from cutaway.server.work import Work
 
 STREAMED: Final[dict[int | str, dict[str, Any]]] = {
@@ -56,6 +56,7 @@ async def respond(request: Request, begin: Coroutine[Any, Any, Sendable]) -> Res
     if isinstance(reply, Streamable) and reply.streams:
         return EventStream(reply.chunks(), reply.work.end, form=reply.form)
     try:
-        return json_response(await while_connected(request.receive, reply.whole()))
+        whole = await while_connected(request.receive, reply.whole())
+        return Response(await written(json_bytes, whole), media_type="application/json")
     finally:
         reply.work.end()

@@ -17,7 +17,7 @@ from cutaway.server.http.asgi import Receive, Scope, Send, state
 from cutaway.server.http.disconnect import ClientLeftError, while_connected
 from cutaway.server.http.error_shapes import anthropic_body
 from cutaway.server.http.errors import ApiError, from_cutaway
-from cutaway.server.http.write_json import json_bytes
+from cutaway.server.http.write_json import json_bytes, written
 
 DONE: Final = b"data: [DONE]\n\n"
 COMMENT: Final = b": the server is at work\n\n"
@@ -96,7 +96,8 @@ class EventStream(Response):
         try:
             async for chunk in self._chunks:
                 self._spoke = True
-                await send({"type": "http.response.body", "body": self._form.event(chunk), "more_body": True})
+                data = await written(self._form.event, chunk)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
             last = self._form.end
         except Exception as error:
             last = self._form.error(from_cutaway(error))

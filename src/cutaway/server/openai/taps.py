@@ -49,16 +49,32 @@ def check_tap_bytes(
         )
 
 
-def tapped(taps: Mapping[str, TappedRows]) -> dict[str, Any]:
-    """By name: positions, and the rows in base64, C order, little-endian."""
-    return {name: _rows(found) for name, found in taps.items()}
+class Tapped:
+    """What was tapped of a request, by name: positions, and the rows in base64, C order, little-endian. A
+    ``server.http.write_json.Later``, and so is each tensor, as they are put together when they are written.
+    """
+
+    def __init__(self, taps: Mapping[str, TappedRows]) -> None:
+        self._taps = taps
+
+    def as_json(self) -> "dict[str, TappedTensor]":
+        """By name."""
+        return {name: TappedTensor(self._taps, name) for name in self._taps}
 
 
-def _rows(found: TappedRows) -> dict[str, Any]:
-    values = np.ascontiguousarray(found.values)
-    return {
-        "positions": found.positions.tolist(),
-        "shape": list(values.shape),
-        "dtype": str(values.dtype),
-        "base64": base64.b64encode(values.data).decode(),
-    }
+class TappedTensor:
+    """One of them."""
+
+    def __init__(self, taps: Mapping[str, TappedRows], name: str) -> None:
+        self._taps, self._name = taps, name
+
+    def as_json(self) -> dict[str, Any]:
+        """Its rows."""
+        found = self._taps[self._name]
+        values = np.ascontiguousarray(found.values)
+        return {
+            "positions": found.positions.tolist(),
+            "shape": list(values.shape),
+            "dtype": str(values.dtype),
+            "base64": base64.b64encode(values.data).decode("ascii"),
+        }
