@@ -141,6 +141,18 @@ def test_an_unspoilt_run_keeps_to_all(tiny: Callable[[str], Tiny]) -> None:
         assert (over(found), found.same_bits) == ([], True), case
 
 
+def test_a_mean_far_above_what_differs_from_it(tiny: Callable[[str], Tiny], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer norm takes it away, and with it as many digits: no fault of the norm."""
+    runner, exact = tiny("gpt2")
+    rows = runner.loaded.record.position_rows + np.float32(500)
+    moved = dataclasses.replace(runner.loaded, record=runner.loaded.record._replace(position_rows=rows))
+    monkeypatch.setattr(runner, "loaded", moved)
+    found = measure_parity(runner, exact._replace(position_rows=rows.astype(np.float64)), IDS)
+    assert over(found) == []
+    (first,) = (each for each in found.operations if (each.name, each.layer) == ("attention_norm", 0))
+    assert first.expected / 4 < first.rms <= first.expected
+
+
 Operation = Callable[..., None]
 Fault = Callable[[Operation], Operation]
 
