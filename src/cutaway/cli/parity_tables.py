@@ -72,6 +72,7 @@ def verdict(found: Parity, foreign: Foreign | None) -> list[str]:
             else f"OVER: after {_place(first.name, first.layer)} the definition is not what {foreign.versions} "
             f"computes: {first.definition:.2e} apart, allowed are {first.limit:.2e}."
         )
+        lines += [f"It reads the file otherwise: {each}." for each in foreign.otherwise]
     return lines
 
 
