@@ -198,3 +198,26 @@ def test_open_steps_are_compiled_before_there_are_requests(small: LLM, monkeypat
         assert threads == ["cutaway-engine"]
         assert server.post("/v1/completions", BODY).status == 200
         assert threads == ["cutaway-engine"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_cost_is_announced(tapping: RunningServer, small: LLM, stream: bool, n: int) -> None:
+    """By a header, which is the plan's sum for all prompts; without taps there is none."""
+    prompts, taps = ["The capital of France is", "One, two,"], ["layers.3.resid", "layers.2.attn.weights@answer"]
+    fields = {"prompt": prompts, "n": n, "temperature": 1.0, "max_tokens": 4, "ignore_eos": True, "stream": stream}
+    reply = tapping.post("/v1/completions", {**fields, "taps": taps})
+    lengths = [len(small.tokenizer.encode(each)) for each in prompts]
+    plans = [TapRequest(*taps).plan(small.runner, length, 4, n) for length in lengths]
+    assert reply.headers["cutaway-tap-bytes"] == str(sum(plan.num_bytes for plan in plans))
+    assert "cutaway-tap-bytes" not in tapping.post("/v1/completions", fields).headers
+
+
+def test_several_prompts_with_several_answers_are_held_to_the_limit_together(tapping: RunningServer) -> None:
+    """Half of it would be within the limit, and all of it never will be: 400, and not 429."""
+    body = {**BODY, "prompt": ["One", "Two"], "taps": ["layers.*.resid"], "max_tokens": 5, "temperature": 1.0}
+    assert tapping.post("/v1/completions", body).status == 200
+    reply = tapping.post("/v1/completions", {**body, "n": 2})
+    assert reply.status == 400
+    assert reply.error["code"] == "capacity_exceeded"
+    assert "2 prompts would keep up to" in reply.error["message"]

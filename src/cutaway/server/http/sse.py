@@ -72,9 +72,11 @@ class EventStream(Response):
         end: Callable[[], None],
         silence: float = SILENCE,
         form: Form = CHUNKS,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """end: is called at the end, however it comes."""
+        """end: is called at the end, however it comes. headers: besides those of every stream."""
         super().__init__()
+        self._head = [*HEADERS, *((name.encode(), value.encode()) for name, value in (headers or {}).items())]
         self._chunks, self._end, self._silence, self._form = chunks, end, silence, form
         self._spoke = False  # since the last look
         self._whole = False
@@ -91,7 +93,7 @@ class EventStream(Response):
             self._end()
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await send({"type": "http.response.start", "status": 200, "headers": self._head})
         commenting = asyncio.ensure_future(self._comment(send))
         try:
             async for chunk in self._chunks:

@@ -33,11 +33,13 @@ def tap_request(taps: Sequence[str] | None, max_tap_bytes: int | None) -> TapReq
 
 
 def check_tap_bytes(
-    taps: TapRequest, ids: Sequence[Sequence[int]], max_tokens: int, runner: ModelRunner, limit: int
+    taps: TapRequest, ids: Sequence[Sequence[int]], max_tokens: int, n: int, runner: ModelRunner, limit: int
 ) -> None:
-    """Refuse what the prompts of a body may not keep together, with ApiError 400: to try again would never help."""
+    """Refuse what the prompts of a body, each with n answers, may not keep together, with ApiError 400: to try again
+    would never help.
+    """
     most, counts = runner.context, Counter(map(len, ids))
-    plans = {length: taps.plan(runner, length, min(max_tokens, most - length)) for length in counts}
+    plans = {length: taps.plan(runner, length, min(max_tokens, most - length), n) for length in counts}
     found = sum(plan.num_bytes * counts[length] for length, plan in plans.items())
     if found > limit:
         raise ApiError(
