@@ -174,7 +174,7 @@ class LLM:
             None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
             team=self.runner.team,
             taps=taps,
-            observer=record,
+            observers=() if record is None else (record,),
         )
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()

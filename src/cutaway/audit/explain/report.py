@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL, Candidate
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 from cutaway.errors import CutawayError, InvalidRequestError
 
 DIGITS: Final = 4  # of a number in the file
