@@ -19,13 +19,13 @@ from cutaway.audit.explain.replay import OpenRows, Replay
 from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows
 from cutaway.audit.walk.lens import end_of_forward
 from cutaway.audit.walk.vectors import log_softmax
+from cutaway.engine.observer import Observer
 from cutaway.engine.reference_runner import ReferenceRunner
 from cutaway.engine.runner import ModelRunner
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import StepOutcome
 from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.batch import Piece, make_batch
-from cutaway.scheduler.step import Step
 from support.tiny_families import CASES, PROMPTS, write_case
 
 HIDDEN = Path(__file__).parents[1] / "fixtures" / "smollm2_hidden.npz"
@@ -252,19 +252,16 @@ def test_what_is_kept_of_heads_is_bounded(llm: LLM) -> None:
     assert kept_of_head(100_000, config) == 1
 
 
-def test_a_watcher_that_fails_harms_nobody(llm: LLM, prompt: list[int]) -> None:
-    class Broken:
-        def wants_clocks(self, step: Step) -> bool:
-            return False
+def test_an_observer_that_fails_harms_nobody(llm: LLM, prompt: list[int]) -> None:
+    class Broken(Observer):
+        def stepped(self, outcome: StepOutcome) -> None:
+            raise ValueError("an observer's own fault")
 
-        def saw(self, seen: SeenStep) -> None:
-            raise ValueError("a watcher's own fault")
-
-    llm.engine().call(lambda core: core.watchers.append(Broken())).result()
-    with pytest.warns(UserWarning, match="a watcher's own fault"):
+    llm.engine().call(lambda core: core.observers.append(Broken())).result()
+    with pytest.warns(UserWarning, match="an observer's own fault"):
         output = llm.generate([prompt], PARAMS, use_tqdm=False)[0]
     assert len(output.outputs[0].token_ids) == 10
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []
 
 
 def test_as_data(found: Explanation) -> None:

@@ -421,7 +421,7 @@ def _make_core(loaded: LoadedEngine, taps: TapLimits, record: Observer | None) -
         None if scratch is None else ScratchPage(scratch, min(settings.page_length, settings.context)),
         team=runner.team,
         taps=taps,
-        observer=record,
+        observers=() if record is None else (record,),
     )
 
 

@@ -4,9 +4,10 @@ In: a batch of tokens, with the pages where their keys and values go. Out: logit
 """
 
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cutaway.ops.cpu.arrays import Batch, Floats
+from cutaway.ops.cpu.clock import Clocks
 
 Tap: TypeAlias = Callable[[str, int, Any], None]
 """What an open run calls after each operation: its name, its layer (-1 outside of them), the array that it wrote."""
@@ -49,3 +50,14 @@ class Steps(Protocol):
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy the keys and values of a page to another one."""
+
+
+@runtime_checkable
+class TimedSteps(Steps, Protocol):
+    """A runner that can run a step timed."""
+
+    def step_timed(self, batch: Batch) -> "Clocks":
+        """As ``step``; the members' clocks."""
+
+    def logits_of(self, batch: Batch) -> Floats:
+        """The logits of the batch that was computed last."""

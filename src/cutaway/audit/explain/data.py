@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 
 
 def explanation_dict(found: Explanation) -> dict[str, Any]:

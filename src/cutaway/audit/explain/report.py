@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL, Candidate
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.hub.whole_file import write_whole
 
