@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cutaway.audit.explain.attention import Looked, kept_of_head, see_attention
-from cutaway.audit.explain.lens import LensRow, lens_of
+from cutaway.audit.explain.attention import Looked, kept_of_head
 from cutaway.audit.explain.replay import Replay
 from cutaway.audit.explain.steps import StepKeeper
+from cutaway.audit.lens import LensRow, lens_of
 from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
 from cutaway.audit.walk.choice import Choice as SeenChoice
 from cutaway.audit.walk.choice import see_choices
@@ -31,6 +31,7 @@ from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import sample_row
 from cutaway.scheduler.decisions import Decision
 
+GUESSES: Final = 3  # of the lens, of each layer
 MOST_EXPLAINED: Final = 1024
 """Tokens of an answer: every one of them takes 0.1 s and some kilobytes."""
 
@@ -69,7 +70,6 @@ class Explanation:
     steps: tuple[SeenStep, ...]
     decisions: tuple[Decision, ...]
     block_length: int  # positions of a page
-    largest_difference: float  # of attention: derived probabilities · values beside the engine's results
     ledger: SharedLedger | None  # what the answer took, operation by operation; None where it wasn't measured
 
     @property
@@ -137,13 +137,10 @@ def explain_output(
     kept = kept_of_head(len(answer), runner.config)
     chosen_in = _steps_of(output.request_id, len(prompt), steps)
     tokens: list[ExplainedToken] = []
-    difference = 0.0
-    for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else []):
+    for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else [], kept):
         first = len(tokens)
         ids = answer[first : first + len(rows.logits)]
-        lens = lens_of(runner, rows.residual, ids)
-        looks, apart = see_attention(runner.config, replay, rows, kept)
-        difference = max(difference, apart)
+        lens = lens_of(runner, tokenizer, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):
             row = choice.row(rows.logits[place])
             with float_environment():
@@ -165,7 +162,7 @@ def explain_output(
                     step=chosen_in.get(position, -1),
                     choice=seen,
                     lens=lens[place],
-                    looked=looks[place],
+                    looked=rows.looked[place],
                 )
             )
     return Explanation(
@@ -185,7 +182,6 @@ def explain_output(
         steps=tuple(steps),
         decisions=tuple(decisions),
         block_length=runner.kv.page_length,
-        largest_difference=difference,
         ledger=ledger,
     )
 
@@ -197,7 +193,7 @@ def _ids_of(prompt: Sequence[int], tokens: Sequence[ExplainedToken]) -> set[int]
         choice = token.choice
         named = (*choice.candidates, choice.winner, choice.runner_up)
         found |= {each.id for each in named if each is not None}
-        found = found.union(*(row.ids for row in token.lens))
+        found |= {each.id for row in token.lens for each in row.guesses}
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from cutaway.audit.ledger import LEAST_REPEATS, Ledger, measure_ledger
 from cutaway.audit.limits import MachineLimits
+from cutaway.audit.taps.attention_rows import prepare_attention_rows
 from cutaway.audit.walk.attention import Looks
 from cutaway.audit.walk.choice import Choice, see_choices
 from cutaway.audit.walk.forward import SeenForward, average_of_layers, run_open, see_forward, see_looks
@@ -164,6 +165,7 @@ def walk(
     each_params = settings.params()
     detokenizer = tokenizer.detokenizer(prompt_ids=prompt_ids)
     ids = list(prompt_ids)
+    prepare_attention_rows(runner)
     start = _compute_all_but_last_chunk(runner, ids)
     forward: SeenForward | None = None
     new_tokens: list[NewToken] = []
@@ -171,14 +173,14 @@ def walk(
     while True:
         tokens = see_tokens(tokenizer, ids)
         step = run_open(runner, tokens, start)
-        forward = forward or see_forward(runner, tokenizer, tokens, step)
-        looks = average_of_layers(see_looks(runner, tokens, step), tokens) if new_tokens else forward.attention
         batches.append(step.batch)
         position = len(ids)
         history = History(np.array(prompt_ids, np.int32), np.array(ids[len(prompt_ids) :], np.int32), NO_IDS)
         key = NoiseKey(settings.seed, 0, position)
         choices = see_choices(step.logits, each_params, key, scratch, history, tokenizer)
         winner = choices[0].winner
+        forward = forward or see_forward(runner, tokenizer, tokens, step, winner.id)
+        looks = average_of_layers(see_looks(runner, tokens, step), tokens) if new_tokens else forward.attention
         ended: FinishReason | None = None
         if winner.id in tokenizer.eos_ids:
             ended = "stop"
