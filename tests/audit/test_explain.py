@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ from cutaway.audit.explain import replay as replay_module
 from cutaway.audit.explain.attention import MOST_KEPT, kept_of_head
 from cutaway.audit.explain.data import explanation_dict
 from cutaway.audit.explain.explanation import MOST_EXPLAINED, Explanation, explain, explain_output
-from cutaway.audit.explain.replay import OpenRows, Replay
+from cutaway.audit.explain.replay import OpenRows, Replay, replay_bytes
 from cutaway.audit.lens import end_of_forward, lens_of
 from cutaway.audit.walk.vectors import log_softmax
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenStep
-from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.errors import CapacityError, ComputationError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
+from cutaway.memory import available, kv_cache, workspace
 from cutaway.model.batch import Piece, make_batch
+from cutaway.ops.cpu.memory import Arena
 from cutaway.scheduler.step import Step
 from support.tapped import spoil_a_score, tapped_engine
 from support.tiny_families import CASES, PROMPTS, write_case
@@ -83,7 +86,7 @@ def test_the_lens_of_the_last_layer_is_the_logits(llm: LLM, prompt: list[int], f
 
 def test_a_lens_row_is_what_log_softmax_says(llm: LLM) -> None:
     residual = np.random.default_rng(1).normal(size=(2, 1, llm.runner.config.width)).astype(np.float32)
-    ((_, row),) = lens_of(llm.runner, llm.tokenizer, residual, [77], 3)
+    ((_, row),) = lens_of(llm.runner, llm.tokenizer.piece, residual, [77], 3)
     exact = np.exp(log_softmax(end_of_forward(llm.runner, residual[1])[0]))
     assert row.chosen == pytest.approx(exact[77], rel=1e-5)
     assert row.rank == 1 + int((exact > exact[77]).sum())
@@ -240,6 +243,47 @@ def test_structured_answers_too(llm: LLM, prompt: list[int]) -> None:
     assert seen.text in ("salt", "water")
     assert all(step.kept < 100 for step in seen.tokens[0].choice.steps if step.name == "masks")
     json.dumps(explanation_dict(seen), allow_nan=False)
+
+
+def test_memory_is_asked_for_before_anything_is_computed(
+    llm: LLM, prompt: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = replay_bytes(llm.runner, len(prompt) + 9, 10, 4)
+    before = llm.totals()
+    monkeypatch.setattr(available, "available_bytes", lambda: needed - 1)
+    said = rf"explaining 10 tokens behind {len(prompt)}.* takes {needed:,} bytes, and {needed - 1:,} are available"
+    with pytest.raises(CapacityError, match=said):
+        explain(llm, prompt, PARAMS)
+    assert llm.totals() == before
+    monkeypatch.setattr(available, "available_bytes", lambda: needed)
+    assert len(explain(llm, prompt, PARAMS).tokens) == 10
+
+
+def test_the_memory_that_is_asked_for_is_what_is_taken(
+    llm: LLM, prompt: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks as they are mapped, and what NumPy and Python allocate, as the interpreter traces it."""
+    output = llm.generate([prompt], PARAMS, use_tqdm=False)[0]
+    explain_output(llm, output, PARAMS)  # what is compiled or kept once
+    blocks: list[int] = []
+
+    class Counted(Arena):
+        def __init__(self, size: int) -> None:
+            blocks.append(size)
+            super().__init__(size)
+
+    monkeypatch.setattr(workspace, "Arena", Counted)
+    monkeypatch.setattr(kv_cache, "Arena", Counted)
+    tracemalloc.start()
+    try:
+        explain_output(llm, output, PARAMS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    pool, closed, opened, *lenses = blocks
+    taken = pool + max(closed, opened + max(lenses)) + peak
+    needed = replay_bytes(llm.runner, len(prompt) + 9, 10, 4)
+    assert 0.4 * needed < taken < needed + 4e6  # objects of Python, beside
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.audit.lens import end_of_forward
+from cutaway.audit.lens import end_of_forward, lens_bytes
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.walk.choice import Choice
 from cutaway.audit.walk.forward import PARTS
@@ -19,6 +19,7 @@ from cutaway.audit.walk.vectors import spread
 from cutaway.audit.walk.walk import LONGEST_PROMPT, TimesWanted, Walk, WalkSettings, walk
 from cutaway.cli.walk_json import walk_dict
 from cutaway.errors import CapacityError, ComputationError, InvalidRequestError
+from cutaway.memory import available
 from cutaway.memory.kv_read import read_keys, read_values
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, evaluate, taps_of
@@ -354,6 +355,14 @@ def test_times_are_ledgers_of_the_first_two_passes(
     one = walk(llm.runner, llm.tokenizer, prompt, dataclasses.replace(SETTINGS, max_tokens=1), measure=measured)
     assert one.times is not None
     assert one.times.decode is None
+
+
+def test_memory_for_the_lens_is_asked_for_first(llm: LLM, prompt: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = lens_bytes(llm.runner, 31)
+    assert needed > 31 * 4 * 49_152  # the logits of the embedding and 30 layers
+    monkeypatch.setattr(available, "available_bytes", lambda: needed - 1)
+    with pytest.raises(CapacityError, match=f"the lens over 31 rows takes {needed:,} bytes, and {needed - 1:,}"):
+        through(llm, prompt)
 
 
 def test_what_cannot_be_walked_is_refused(llm: LLM) -> None:

@@ -6,20 +6,21 @@ head, applied to rows that are not from the last layer: behind the last one stan
 the others it is a way of looking, since nothing in training asked for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cutaway.audit.walk.vectors import largest
 from cutaway.engine.runner import ModelRunner
-from cutaway.memory.workspace import allocate_workspace
+from cutaway.memory.workspace import allocate_workspace, workspace_bytes
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.forward import rebind
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
-from cutaway.tokenizer.tokenizer import Tokenizer
+
+AT_ONCE: Final = 64  # rows whose logits are in memory
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,37 @@ class LensRow:
     rank: int  # 1 + how many are likelier than it
 
 
+def lens_bytes(runner: ModelRunner, rows: int) -> int:
+    """Memory that the lens takes beside the engine's while it looks at so many residual rows."""
+    return workspace_bytes(_dimensions(runner, min(rows, AT_ONCE))) + 2 * 8 * runner.vocab_size
+
+
+def _dimensions(runner: ModelRunner, rows: int) -> dict[str, int]:
+    return {**runner.dimensions, "T": rows, "O": rows, "n": 1}
+
+
 def lens_of(
-    runner: ModelRunner, tokenizer: Tokenizer, residual: Floats, chosen: Sequence[int], count: int
+    runner: ModelRunner, piece: Callable[[int], str], residual: Floats, chosen: Sequence[int], count: int
 ) -> list[tuple[LensRow, ...]]:
-    """For each token, each layer. residual: [L + 1, T, D]; chosen: T ids; count: guesses of each."""
-    rows: list[list[LensRow]] = [[] for _ in chosen]
-    for place, stream in enumerate(residual):
-        for row, logits, token in zip(rows, end_of_forward(runner, stream), chosen, strict=True):
-            row.append(_see(tokenizer, place - 1, logits, token, count))
-    return [tuple(row) for row in rows]
+    """For each token, each layer. residual: [L + 1, T, D]; chosen: T ids; count: guesses of each; piece: shows a token's
+    text.
+    """
+    num_streams, num_tokens, width = residual.shape
+    flat = residual.swapaxes(0, 1).reshape(-1, width)  # a token's rows follow one another
+    rows = [
+        _see(piece, number % num_streams - 1, logits, chosen[number // num_streams], count)
+        for first in range(0, len(flat), AT_ONCE)
+        for number, logits in enumerate(end_of_forward(runner, flat[first : first + AT_ONCE]), first)
+    ]
+    return [tuple(rows[token * num_streams : (token + 1) * num_streams]) for token in range(num_tokens)]
 
 
-def _see(tokenizer: Tokenizer, layer: int, logits: Floats, token: int, count: int) -> LensRow:
+def _see(piece: Callable[[int], str], layer: int, logits: Floats, token: int, count: int) -> LensRow:
     powers = np.exp(logits.astype(np.float64) - float(logits.max()))
     total = float(powers.sum())
     return LensRow(
         layer,
-        tuple(Guess(i, tokenizer.piece(i), float(powers[i]) / total) for i in largest(logits, count)),
+        tuple(Guess(i, piece(i), float(powers[i]) / total) for i in largest(logits, count)),
         float(powers[token]) / total,
         1 + int(np.count_nonzero(logits > logits[token])),
     )
@@ -66,7 +81,7 @@ def _see(tokenizer: Tokenizer, layer: int, logits: Floats, token: int, count: in
 def end_of_forward(runner: ModelRunner, rows: Floats) -> Floats:
     """The logits [N, V] of residual rows [N, D]: the forward, with these rows for its embedding and no layers."""
     count = len(rows)
-    work = allocate_workspace({**runner.dimensions, "T": count, "O": count, "n": 1})
+    work = allocate_workspace(_dimensions(runner, count))
     batch = make_batch([Piece(0, [0] * count, [0], outputs=count)])
 
     def put_rows(team: Any, position_rows: Any, positions: Any, x: Floats) -> None:

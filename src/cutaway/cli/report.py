@@ -68,6 +68,13 @@ class AskedExplanation:
         """Whether any of it is."""
         return self.in_terminal or self.report is not None or self.data is not None
 
+    def check_memory(self, llm: "LLM", num_prompt: int, params: "SamplingParams") -> None:
+        """Refuse what there is no memory for, before the answer."""
+        from cutaway.audit.explain.explanation import check_memory
+
+        if self.wanted:
+            check_memory(llm, num_prompt, params)
+
     def begin(
         self, llm: "LLM", *, with_ledger: bool = True
     ) -> "Callable[[RequestOutput, SamplingParams, Console], None]":

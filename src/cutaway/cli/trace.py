@@ -125,8 +125,9 @@ def trace(
                     instruction = [{"role": "system", "content": system}] if system else []
                     messages = [*instruction, {"role": "user", "content": text}]
                     stream = llm.stream_chat(messages, params, taps=request)
+                num_prompt = len(stream.prompt_token_ids)
+                asked.check_memory(llm, num_prompt, params)
                 if request is not None:
-                    num_prompt = len(stream.prompt_token_ids)
                     plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
                     said = f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most"
                     console.print(said, style="dim", soft_wrap=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cutaway.audit.explain.attention import Looked, kept_of_head
-from cutaway.audit.explain.replay import Replay
+from cutaway.audit.explain.replay import Replay, replay_bytes
 from cutaway.audit.explain.steps import StepKeeper
 from cutaway.audit.lens import LensRow, lens_of
 from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
@@ -24,6 +24,7 @@ from cutaway.engine.llm import LLM
 from cutaway.engine.outputs import FinishReason, RequestOutput, Statistics
 from cutaway.engine.step_watch import SeenStep
 from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.memory.available import check_free
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.sampling.params import SamplingParams, fresh_seed
@@ -88,12 +89,13 @@ def explain(
     """Answer, and explain the answer.
 
     prompt: ids. meter: has the answer's steps run timed, for its ledger. Raises what ``LLM.generate`` raises;
-    InvalidRequestError for more than one choice, or an answer that is too long; ComputationError if the open run
-    doesn't give the same tokens.
+    InvalidRequestError for more than one choice, or an answer that is too long; CapacityError where memory does not
+    suffice; ComputationError if the open run doesn't give the same tokens.
     """
     params = params or SamplingParams()
     check_explainable(params)
     params = dataclasses.replace(params, seed=fresh_seed() if params.seed is None else params.seed)
+    check_memory(llm, len(prompt), params)
     keeper, clocks = StepKeeper(), None if meter is None else StepClocks(meter)
     llm.engine().call(keeper.begin).result()
     if clocks is not None:
@@ -119,6 +121,22 @@ def check_explainable(params: SamplingParams) -> None:
         )
 
 
+def check_memory(llm: LLM, num_prompt: int, params: SamplingParams) -> None:
+    """Before the answer: whether there is memory to explain it, however long it becomes. Raises CapacityError."""
+    _check_memory(llm, num_prompt, min(params.max_tokens or MOST_EXPLAINED, llm.runner.context - num_prompt))
+
+
+def _check_memory(llm: LLM, num_prompt: int, num_answer: int) -> None:
+    config = llm.runner.config
+    if num_answer > 0:
+        length, kept = num_prompt + num_answer - 1, kept_of_head(num_answer, config)
+        check_free(
+            replay_bytes(llm.runner, length, num_answer, kept),
+            f"explaining {num_answer} tokens behind {num_prompt}, beside the engine's own memory,",
+            "Free memory, shorten the prompt, name a smaller max_tokens, or give the engine less (kv_tokens, memory).",
+        )
+
+
 def explain_output(
     llm: LLM,
     output: RequestOutput,
@@ -130,6 +148,7 @@ def explain_output(
     """Explain an answer that is there. params: those in effect, with ``output.seed``. Raises as ``explain``."""
     runner, tokenizer = llm.runner, llm.tokenizer
     prompt, answer = output.prompt_token_ids, list(output.outputs[0].token_ids)
+    _check_memory(llm, len(prompt), len(answer))
     asked = llm.requests.make((None, prompt), dataclasses.replace(params, seed=output.seed), lambda _: None).generation
     choice, scratch = Choice(0, asked.asked, tokenizer), SamplerScratch.allocate(runner.vocab_size)
     replay = Replay(runner, len(prompt) + len(answer) - 1)
@@ -140,7 +159,7 @@ def explain_output(
     for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else [], kept):
         first = len(tokens)
         ids = answer[first : first + len(rows.logits)]
-        lens = lens_of(runner, tokenizer, rows.residual, ids, GUESSES)
+        lens = lens_of(runner, tokenizer.piece, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):
             row = choice.row(rows.logits[place])
             with float_environment():

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.audit.explain.attention import Looked, LookedRows
+from cutaway.audit.lens import lens_bytes
 from cutaway.audit.taps.attention_rows import attention_rows, prepare_attention_rows
 from cutaway.engine.runner import ModelRunner
-from cutaway.memory.kv_cache import KVPool, allocate_kv_pool
-from cutaway.memory.workspace import allocate_workspace
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, position_bytes
+from cutaway.memory.workspace import allocate_workspace, workspace_bytes
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.forward import forward_compiled, rebind
 from cutaway.model.records import Workspace
@@ -26,6 +27,7 @@ from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
 CHUNK: Final = 64  # rows that are open at a time: what is kept of them is some hundred megabytes at most
 MOST_AT_ONCE: Final = 1_000_000  # attention probabilities in memory; a row's own may be more
+BYTES_OF_WEIGHT: Final = 48  # of each: its score, three float64 on the way, the order of all
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +40,21 @@ class OpenRows:
     residual: Floats  # [L + 1, T, D]: embedded, then after each layer
     looked: list[Looked]  # of each row
     logits: Floats  # [T, V]
+
+
+def replay_bytes(runner: ModelRunner, length: int, answer: int, kept: int) -> int:
+    """Memory that an explanation takes beside the engine's. length: positions that will be computed, of which so many
+    are open, for the answer; kept: positions of each head's attention.
+    """
+    config, rows = runner.config, min(CHUNK, answer)
+    heads = config.num_layers * config.num_heads
+    pool = position_bytes(config, runner.kv_dtype) * SUBTILE * -(-length // SUBTILE)
+    closed = workspace_bytes({**runner.dimensions, "T": min(runner.max_step_tokens, length), "O": 1})
+    opened = workspace_bytes({**runner.dimensions, "T": rows, "O": rows, "n": 1})
+    streams = 4 * rows * ((config.num_layers + 1) * config.width + runner.vocab_size)
+    weights = BYTES_OF_WEIGHT * max(MOST_AT_ONCE, config.num_heads * length) + 8 * rows * length
+    lens = lens_bytes(runner, rows * (config.num_layers + 1))
+    return pool + max(closed, opened + streams + max(weights, lens)) + 8 * answer * heads * kept
 
 
 class Replay:

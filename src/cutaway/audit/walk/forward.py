@@ -190,7 +190,7 @@ def see_forward(
     """Everything that a pass shows. tokens: the sequence up to its last; chosen: the token that followed."""
     rows, num_layers = step.rows, runner.config.num_layers
     stream = [rows["add_positions", -1], *(rows["ffn_residual", layer] for layer in range(num_layers))]
-    (lens,) = lens_of(runner, tokenizer, np.array(stream)[:, None], [chosen], GUESSES)
+    (lens,) = lens_of(runner, tokenizer.piece, np.array(stream)[:, None], [chosen], GUESSES)
     looks = see_looks(runner, tokens, step)
     layers = tuple(
         SeenLayer(

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cutaway.audit.ledger import LEAST_REPEATS, Ledger, measure_ledger
+from cutaway.audit.lens import lens_bytes
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.taps.attention_rows import prepare_attention_rows
 from cutaway.audit.walk.attention import Looks
@@ -23,6 +24,7 @@ from cutaway.engine.outputs import FinishReason
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
+from cutaway.memory.available import check_free
 from cutaway.model.batch import Piece, make_batch
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -160,6 +162,8 @@ def walk(
             "are the same.",
             "prompt",
         )
+    rows = 1 + runner.config.num_layers
+    check_free(lens_bytes(runner, rows), f"the lens over {rows} rows", "Free memory, or take a smaller context.")
     scratch = SamplerScratch.allocate(runner.vocab_size)
     limit = min(runner.context, len(prompt_ids) + settings.max_tokens)
     each_params = settings.params()
