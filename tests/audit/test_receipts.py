@@ -100,7 +100,7 @@ def test_unsigned_is_not_good(made: tuple[Path, list[Any]], tmp_path: Path, key:
     lines = [{k: v for k, v in each.items() if k != "signature"} for each in contents(made[0])]
     path = write_chained(tmp_path / "unsigned.jsonl", lines)
     assert {each.signature for each in read_receipts(path).receipts} == {"unsigned"}
-    assert read_receipts(path, read_signer(key)).difference is not None
+    assert read_receipts(path, read_signer(key)).difference == "receipt 1: it is not signed"
 
 
 @pytest.mark.parametrize("name", ["root", "header", "previous", "number", "signature"])
@@ -161,8 +161,40 @@ def test_ed25519(smollm2_path: Path, tmp_path: Path) -> None:
         "public": private.public_key().public_bytes_raw().hex(),
     }
     with pytest.raises(InvalidRequestError, match="a public key can't sign"):
+        read_signer(public).sign(b"")
+    with pytest.raises(InvalidRequestError, match="a public one"):  # before there is any request
         Record(tmp_path / "other.jsonl", key=public)
     assert not (tmp_path / "other.jsonl").exists()
+    for before in (b"\xef\xbb\xbf", b"Bag Attributes\n    localKeyID: 01\n", b"\n\n"):  # none of HMAC
+        (tmp_path / "words.pem").write_bytes(before + own.read_bytes())
+        assert read_signer(tmp_path / "words.pem").describe()["kind"] == "ed25519"
     stranger = ed25519.Ed25519PrivateKey.from_private_bytes(KEY[::-1]).public_key()
     public.write_bytes(stranger.public_bytes(pem, form.PublicFormat.SubjectPublicKeyInfo))
     assert read_receipts(path, read_signer(public)).receipts[0].signature == "bad"
+
+
+@pytest.mark.parametrize("name", ["number", "root", "header", "previous", "signature", "request"])
+@pytest.mark.parametrize("value", [None, "\ud800", 2**70, [], "x"], ids=ascii)
+def test_a_receipt_of_strange_values_is_a_difference(
+    made: tuple[Path, list[Any]], tmp_path: Path, key: Path, name: str, value: object
+) -> None:
+    """None: it is missing. By a key and without; by hashes that somebody has made anew."""
+    lines = made[0].read_bytes().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if json.loads(line)["kind"] == "receipt")
+    line = json.loads(lines[number])
+    previous = line["previous"]
+    del line["hash"]
+    if value is None:
+        del line[name]
+    else:
+        line[name] = value
+    body = json.dumps(line, separators=(",", ":"))[:-1].encode()
+    hashed = hashlib.sha256(previous.encode() + body).hexdigest().encode()
+    path = tmp_path / "changed.jsonl"
+    path.write_bytes(b"".join([*lines[:number], body, b',"hash":"', hashed, b'"}\n', *lines[number + 1 :]]))
+    for signer in (read_signer(key), None):
+        try:
+            found = read_receipts(path, signer).difference
+        except InvalidRequestError as error:
+            found = str(error)
+        assert found is not None

@@ -1,5 +1,6 @@
 """The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
 
+import errno
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import pytest
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record import record_file
+from cutaway.audit.record.levels import TENSORS
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
 from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import RecordedRequest, read_record
@@ -191,9 +193,42 @@ def test_a_file_that_can_not_be_written(tmp_path: Path, name: str) -> None:
         Record(tmp_path / name)
 
 
-def test_a_full_disk_is_told_at_the_start(smollm2_path: Path) -> None:
-    with pytest.raises(CapacityError, match="No space left on device"):
-        LLM(smollm2_path, threads=1, max_model_len=64, record=Record("/dev/full"))
+@pytest.mark.parametrize("room", [0, 30])
+def test_a_full_disk_is_told_at_the_start(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "answers.jsonl"
+    file, limits = RecordFile(path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(CapacityError, match="ended before its header"):
+            file.begin(header(file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        file.close()
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "nothing", "full"])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A pipe that nobody reads from would take what fits in it, and then hold up all requests."""
+    path = tmp_path / "answers.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to({"nothing": "/dev/null", "full": "/dev/full"}[kind])
+    with pytest.raises(InvalidRequestError, match="no regular file"):
+        Record(path)
+
+
+def test_a_long_file_of_something_else_is_not_read(tmp_path: Path) -> None:
+    """Neither to add to it nor to verify it: more than memory holds."""
+    path = tmp_path / "disk.img"
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(InvalidRequestError, match="is no record"):
+        RecordFile(path)
+    for place in (path, Path("/dev/zero")):
+        with pytest.raises(InvalidRequestError, match="is no record"):
+            read_record(place)
 
 
 def test_a_disk_that_is_full_later_harms_no_request(
@@ -314,3 +349,23 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     assert len(request.tokens) >= 8
     assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
     assert request.end is None
+
+
+def test_values_that_find_no_room_leave_nothing(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record ends with an error, the answer is whole, and the folder has no part of a file."""
+    path = tmp_path / "answers.jsonl"
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
+        monkeypatch.setattr(Path, "write_bytes", full)
+        output = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)[0]
+    assert len(output.outputs[0].token_ids) == 2
+    assert output.record is not None
+    assert "No space left on device" in output.record["error"]
+    assert list(folder_of(path).iterdir()) == []

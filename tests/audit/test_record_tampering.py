@@ -3,11 +3,13 @@
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
@@ -19,13 +21,16 @@ from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
+from cutaway.audit.record.tensor_compare import NUMBERS
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.audit.record.verify import verify
+from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
 from support.long import LONG
 from support.records import Content, contents, write_chained
+from support.tiny_llama import write_tiny_llama
 
 PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 ASKED = SamplingParams(temperature=0.8, seed=5, n=2, max_tokens=3, logprobs=2, prompt_logprobs=1, min_p=0.01)
@@ -240,6 +245,67 @@ def test_strange_values_are_refused_or_differ(
     assert tried > (60 if LONG else 20)
 
 
+def of(lines: list[Content], kind: str, request: str = "0") -> int:
+    """Where the first such line of a request is."""
+    return next(n for n, line in enumerate(lines) if line["kind"] == kind and line["request"] == request)
+
+
+def test_scores_come_once(record: Path, tmp_path: Path) -> None:
+    """Of two lines a replay would be compared with one, and the other could say anything."""
+    lines = contents(record)
+    number = of(lines, "scores")
+    path = write_chained(tmp_path / "twice.jsonl", [*lines[:number], {**lines[number], "scores": []}, *lines[number:]])
+    with pytest.raises(BrokenLineError, match="once more"):
+        read_record(path)
+
+
+ENDS: list[Content] = [
+    {"reason": "tired"},
+    {"reason": None},
+    {"reason": "abort", "embedding": "00" * 32},
+    {"reason": "abort", "further": 1},
+    {"tokens": [3.0, 3]},
+]
+
+
+@pytest.mark.parametrize("change", ENDS, ids=str)
+def test_an_end_says_nothing_that_is_not_so(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]], change: Content
+) -> None:
+    """Of a request that didn't come to its end, too, whose end a replay has not."""
+    lines = contents(record)
+    number = of(lines, "end")
+    path = write_chained(
+        tmp_path / "changed.jsonl", [*lines[:number], {**lines[number], **change}, *lines[number + 1 :]]
+    )
+    assert "request 0, end: " in str(replayer(path)[0])
+
+
+def test_numbers_are_of_their_type(
+    record: Path, tmp_path: Path, replayer: Callable[[Path], list[Difference | None]]
+) -> None:
+    """1, 1.0 and true are equal in Python."""
+    lines = contents(record)
+    number = of(lines, "token")
+    for line in ({**lines[number], "id": float(lines[number]["id"])}, {**lines[number], "tensors": []}):
+        path = write_chained(tmp_path / "changed.jsonl", [*lines[:number], line, *lines[number + 1 :]])
+        assert replayer(path)[0] is not None
+    for name in ("format", "numerics"):
+        with pytest.raises(InvalidRequestError, match=f"{name} is True"):
+            verify(write_chained(tmp_path / "changed.jsonl", [{**lines[0], name: True}, *lines[1:]]))
+
+
+def test_what_is_missing_is_noted(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """Masks made by another package; a request without its receipt."""
+    header, *lines = contents(record)
+    lines = [line for line in lines if line["kind"] != "receipt" or line["request"] != "1"]
+    found = verify(write_chained(tmp_path / "a.jsonl", [{**header, "grammars": "0.1"}, *lines]), str(smollm2_path))
+    assert found.same_bits
+    first, second = found.notes
+    assert "made by llguidance '0.1'" in first
+    assert "request 1 has no receipt" in second
+
+
 @pytest.mark.parametrize("name", ["tensors", "metadata", "tokenizer", "template"])
 def test_another_model_is_named(record: Path, smollm2_path: Path, tmp_path: Path, name: str) -> None:
     header, *lines = contents(record)
@@ -334,6 +400,62 @@ def test_values_are_named(valued: Path, smollm2_path: Path, tmp_path: Path) -> N
     assert "layers.17.attention, position 4, number 12: " in str(found.difference)
     assert "in the record" in str(found.difference)
     assert "; 1 of 1152 differ" in str(found.difference)
+
+
+def test_all_values_are_compared(valued: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """Values that lie where nothing is computed, that are missing, or of no operation: a replay would never look."""
+    copy = tmp_path / valued.name
+    folder = folder_of(copy)
+    folder.mkdir()
+    for each in folder_of(valued).iterdir():
+        (folder / each.name).write_bytes(each.read_bytes())
+    lines = contents(valued)
+    number = [n for n, line in enumerate(lines) if line["kind"] == "token"][1]
+    (place,) = lines[number]["tensors"]
+
+    def file_of(arrays: dict[str, np.ndarray[Any, Any]]) -> list[str]:
+        content = b"".join([safetensors_head(arrays)[0], *(each.tobytes() for each in arrays.values())])
+        (folder / "made").write_bytes(content)
+        return ["made", hashlib.sha256(content).hexdigest()]
+
+    def values() -> dict[str, np.ndarray[Any, Any]]:
+        found = open_safetensors(folder / place[0])
+        return {name: each.stored.view(NUMBERS[each.block_type.name]).copy() for name, each in found.items()}
+
+    def difference(tensors: list[Any]) -> str:
+        line = {**lines[number], "tensors": tensors}
+        path = write_chained(copy, [*lines[:number], line, *lines[number + 1 :]])
+        return str(verify(path, str(smollm2_path), threads=1).difference)
+
+    assert difference([[*file_of(values()), *place[2:]]]) == "None"
+    assert "from position 1000000 on, and not 5" in difference([[*place[:2], 10**6, 1]])
+    assert "from position 7 on, and not 6" in difference([place, [*place[:2], 7, 1]])
+    assert "up to position 5, and not 6" in difference([])
+    without = values()
+    del without["layers.3.attention"]
+    assert "layers.3.attention, position 5: " in difference([[*file_of(without), *place[2:]]])
+    further = {**values(), "layers.99.attention": np.zeros((1, 576), np.float32)}
+    assert "layers.99.attention has 1 rows that the replay has not" in difference([[*file_of(further), *place[2:]]])
+    longer = {**values(), "embed": np.zeros((2, 576), np.float32)}
+    assert "embed, position 5: " in difference([[*file_of(longer), *place[2:]]])
+    flat = {**values(), "embed": np.zeros(576, np.float32)}
+    assert "embed is no table of rows" in difference([[*file_of(flat), *place[2:]]])
+    assert "was changed" in difference([[*place[:2], "x", 1]])
+
+
+def test_a_model_that_was_exchanged_in_its_place_has_another_digest(tmp_path: Path) -> None:
+    """Written into the same file, whose time of writing somebody has set back, as rsync --inplace -t does."""
+    model = write_tiny_llama(tmp_path / "model.gguf")
+    before, facts = model_digests(model), model.stat()
+    assert model_digests(model) == before
+    with model.open("r+b") as file:
+        file.seek(-7, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-7, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    os.utime(model, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert model.stat().st_mtime_ns == facts.st_mtime_ns
+    assert model_digests(model) == model_digests(model, fresh=True) != before
 
 
 def test_the_first_operation_that_differs_is_named(record: Path, smollm2_path: Path, tmp_path: Path) -> None:

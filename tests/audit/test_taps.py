@@ -14,7 +14,7 @@ import pytest
 from cutaway import SamplingParams, TapRequest
 from cutaway.audit.taps.tensors import QUANTIZED, SUMS, tap_tensors
 from cutaway.engine.outputs import RequestOutput
-from cutaway.errors import ComputationError
+from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.memory.kv_cache import kv_format
 from cutaway.model.shapes import LAYER_TAPS, TAPS, evaluate
 from support.bits import differing
@@ -152,6 +152,16 @@ def test_int8_keys_have_their_scales(tiny: Path) -> None:
 
 def rows(taps: Any, name: str) -> list[int]:
     return taps[name].positions.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("places", ["36", "0,36", "0,40-50", "all,5-2", "0,steps:7", "0,steps:3-1", "prompt,\u0661"])
+def test_no_place_is_dropped_silently(tiny: Path, places: str) -> None:
+    """That lies beyond the request, or behind its own end; amid others that select something."""
+    said = "has the places" if "\u0661" in places else "selects no position"
+    wrong = re.escape(repr(places.split(",")[-1]) if "," in places else places)
+    with tapped_engine(tiny) as engine, pytest.raises(InvalidRequestError, match=wrong) as error:
+        engine.ask(PROMPT, PARAMS, TapRequest(f"embed@{places}"))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ def test_requests_that_are_refused(llm: LLM) -> None:
     several = r"61,538,304 bytes, 1 tensor with 313 rows together, of 44 positions of each of 8 answers at most"
     with pytest.raises(CapacityError, match=several):
         llm.generate(PROMPT, SamplingParams(n=8, max_tokens=40), taps=TapRequest("logits"))
+    with pytest.raises(InvalidRequestError, match=r"give a cutaway\.TapRequest"):
+        llm.generate(PROMPT, GREEDY, taps=TapRequest)  # type: ignore[arg-type]
     with pytest.raises(
         CapacityError, match=r"up to 39,321,600 bytes, 1 tensor with 200 rows .* \(max_tap_bytes\) is 8,388,608\."
     ):

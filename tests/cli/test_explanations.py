@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,25 @@ def test_bars() -> None:
     assert sparkline([0, 1, 2, 4, 8]) == "▁▂▃▅█"
     assert sparkline([3] * 120) == "█" * 60
     assert sparkline([]) == ""
+
+
+def test_two_results_have_two_places(tmp_path: Path) -> None:
+    """The second would take the first one's place; by another name of the same file, too."""
+    path, link = tmp_path / "a.html", tmp_path / "link"
+    link.symlink_to(path)
+    for out, report, data, options in (
+        (None, path, path, "--report and --explanation are both"),
+        (None, path, link, "--report and --explanation are both"),
+        (path, path, None, "--out and --report are both"),
+    ):
+        with pytest.raises(InvalidRequestError, match=options):
+            AskedExplanation(report, data, in_terminal=False).check(PARAMS, out)
+    AskedExplanation(path, tmp_path / "b.json", in_terminal=False).check(PARAMS, tmp_path / "trace")
+
+
+def test_what_is_no_file_is_told_before_the_work(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/null")):
+        with pytest.raises(InvalidRequestError, match="no ordinary file"):
+            AskedExplanation(path, None, in_terminal=False).check(PARAMS)

@@ -1,7 +1,9 @@
 """``--record``, ``verify`` and ``receipts`` as a user types them."""
 
 import json
+import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +64,18 @@ def test_a_difference_ends_with_1(record: Path, tmp_path: Path, smollm2_path: Pa
     verdict = json.loads(found.stdout)
     assert (found.returncode, verdict["same_bits"]) == (1, False)
     assert verdict["difference"].startswith("request 0, choice 0, token 1, step 1: logprob is ")
+
+
+def test_a_record_may_come_through_a_pipe(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """As from zcat: it can be read once only."""
+    for number, command in enumerate((("verify", str(smollm2_path)), ("receipts", "--receipt", '{"number": 9}'))):
+        pipe = tmp_path / f"pipe{number}"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_bytes, args=[record.read_bytes()], daemon=True)
+        writer.start()
+        found = cutaway(command[0], pipe, *command[1:])
+        writer.join(SECONDS)
+        assert ("same bits: " if number == 0 else "no receipt 9") in found.stdout, found.stderr
 
 
 def test_what_is_no_record_ends_with_2(

@@ -102,6 +102,23 @@ def test_what_is_refused(tapping: RunningServer, taps: Any, status: int, code: s
     assert tapping.post("/v1/completions", BODY).status == 200
 
 
+@pytest.mark.parametrize(
+    ("prompts", "taps", "code", "message"),
+    [
+        ([[1], [2, 3], [4]] * 3, ["logits"], "capacity_exceeded", "7,077,888 bytes together"),  # 9 · 4 · 4 · 49,152
+        ([[1], [2, 3]], ["layers.2.atention"], "invalid_value", "nearest names are attention"),
+        ([[1], [2, 3]], ["embed@5"], "invalid_value", "'5'"),
+    ],
+)
+def test_prompts_of_one_body_are_refused_together(
+    tapping: RunningServer, prompts: list[list[int]], taps: list[str], code: str, message: str
+) -> None:
+    """Not as if other requests had to end first: to try again would never help."""
+    reply = tapping.post("/v1/completions", {**BODY, "prompt": prompts, "taps": taps})
+    assert (reply.status, reply.error["code"], reply.error["param"]) == (400, code, "taps")
+    assert message in reply.error["message"]
+
+
 def test_a_server_takes_none_by_default(server: RunningServer) -> None:
     for path, body in (
         ("/v1/completions", BODY),

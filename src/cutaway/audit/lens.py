@@ -54,8 +54,8 @@ def _dimensions(runner: ModelRunner, rows: int) -> dict[str, int]:
 def lens_of(
     runner: ModelRunner, piece: Callable[[int], str], residual: Floats, chosen: Sequence[int], count: int
 ) -> list[tuple[LensRow, ...]]:
-    """For each token, each layer. residual: [L + 1, T, D]; chosen: T ids; count: guesses of each; piece: shows a token's
-    text.
+    """For each token, each layer. residual: [L + 1, T, D]; chosen: T ids; count: guesses of each; piece: shows a
+    token.
     """
     num_streams, num_tokens, width = residual.shape
     flat = residual.swapaxes(0, 1).reshape(-1, width)  # a token's rows follow one another

@@ -6,6 +6,7 @@ In: a path, a text. Out: the file.
 import errno
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from cutaway.errors import CutawayError, InvalidRequestError
@@ -16,6 +17,8 @@ def check_can_be_written(path: Path, option: str) -> None:
     field = option.removeprefix("--").replace("-", "_")
     if path.is_dir():
         raise InvalidRequestError(f"{option} {path} is a folder. Name a file in it.", field)
+    if path.exists() and not path.is_file():
+        raise InvalidRequestError(f"{option} {path} is no ordinary file. Name another.", field)
     if not path.parent.is_dir():
         raise InvalidRequestError(
             f"{option} {path}: there is no folder {path.parent}. Make it, or name another.", field
@@ -27,6 +30,19 @@ def check_can_be_written(path: Path, option: str) -> None:
         raise InvalidRequestError(
             f"{option} {path}: nothing can be written in {path.parent} ({error.strerror}). Name another file.", field
         ) from None
+
+
+def check_apart(paths: Mapping[str, Path | None]) -> None:
+    """Refuse one place for two results, of which the last would take the first one's place. paths: by their options."""
+    taken: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is not None:
+            first = taken.setdefault(os.path.realpath(path), option)
+            if first != option:
+                raise InvalidRequestError(
+                    f"{first} and {option} are both {path}. Name another for one of them.",
+                    option.removeprefix("--").replace("-", "_"),
+                )
 
 
 def write_result(path: Path, text: str) -> None:

@@ -30,12 +30,14 @@ def receipts(
 ) -> None:
     """List a record's receipts, and check that each follows from its request and from the receipt before it."""
     from cutaway.audit.record.read_receipts import check_held, read_held, read_receipts
+    from cutaway.audit.record.read_record import read_record
     from cutaway.audit.record.signatures import read_signer
 
-    found = read_receipts(record, None if key is None else read_signer(key))
+    content = read_record(record)  # once, as it may be a pipe
+    found = read_receipts(content, None if key is None else read_signer(key))
     difference = found.difference
     if held is not None and difference is None:
-        difference = check_held(record, read_held(held))
+        difference = check_held(content, read_held(held))
     if as_json:
         typer.echo(json.dumps({**asdict(found), "difference": difference}, indent=2))
     else:

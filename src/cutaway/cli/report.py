@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cutaway.cli.files import check_can_be_written, write_result
+from cutaway.cli.files import check_apart, check_can_be_written, write_result
 from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -51,14 +51,15 @@ class AskedExplanation:
     in_terminal: bool
     places: Sequence[int] = ()  # positions of the tokens that the terminal shows in full
 
-    def check(self, params: "SamplingParams") -> None:
-        """Refuse what can't be done, before the work."""
+    def check(self, params: "SamplingParams", out: Path | None = None) -> None:
+        """Refuse what can't be done, before the work. out: where the command writes something else, by ``--out``."""
         from cutaway.audit.explain.explanation import check_explainable
 
         if self.wanted:
             check_explainable(params)
         if self.places and not self.in_terminal:
             raise InvalidRequestError("--at names a token, and there is no --explain. Add it, or leave --at.", "at")
+        check_apart({"--out": out, "--report": self.report, "--explanation": self.data})
         for path, option in ((self.report, "--report"), (self.data, "--explanation")):
             if path is not None:
                 check_can_be_written(path, option)

@@ -98,7 +98,7 @@ def trace(
         "ignore_eos": ignore_eos,
     }
     # What is wrong with them is told before anything is loaded.
-    asked.check(SamplingParams(**with_advice(given, {})))
+    asked.check(SamplingParams(**with_advice(given, {})), None if request is None else out)
     text = read_question(prompt, file, "trace", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.engine.llm import LLM

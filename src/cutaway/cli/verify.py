@@ -34,7 +34,7 @@ def verify(
     """Replay a record, offline and alone: the same bits, or the first difference."""
     from cutaway.audit.record.read_record import read_record
 
-    read_record(record)  # what is no record is told before anything is loaded
+    content = read_record(record)  # once, as it may be a pipe; what is no record is told before anything is loaded
     from cutaway.audit.record.verify import verify as verify_record
     from cutaway.ops.simd.lowering import LOWERING
 
@@ -50,7 +50,7 @@ def verify(
                 count = len(request.tokens)
                 typer.echo(f"request {escaped(request.id)}: same bits, {count} token{'s' * (count != 1)}")
 
-        verdict = verify_record(record, model, threads=threads, chat_template=chat_template, told=told, heard=heard)
+        verdict = verify_record(content, model, threads=threads, chat_template=chat_template, told=told, heard=heard)
     if as_json:
         typer.echo(json.dumps({"same_bits": verdict.same_bits, **asdict(verdict), "lowering": LOWERING}))
     else:

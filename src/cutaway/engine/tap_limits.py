@@ -54,7 +54,7 @@ class TapAdmission:
 
     def watched(self, taps: object, params: SamplingParams, prompt_ids: Sequence[int], max_new_tokens: int) -> Watched:
         """A watch for a request. Raises InvalidRequestError, or CapacityError."""
-        if not isinstance(taps, Tapping):
+        if isinstance(taps, type) or not isinstance(taps, Tapping):  # a class has the methods, too
             raise InvalidRequestError(
                 f"taps is {shown(taps)}; give a cutaway.TapRequest, such as TapRequest('layers.*.resid').", "taps"
             )

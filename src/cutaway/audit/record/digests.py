@@ -1,7 +1,7 @@
 """The digests by which a record names a model: of its tensors, of its other metadata, of its tokenizer.
 
 In: a model's files. Out: SHA-256 in hex. To read all tensors takes a while, so what was found is kept in the cache
-folder for files of the same place, size, time and inode; who verifies reads them anew.
+folder for files of the same place, size, times and inode; who verifies reads them anew.
 """
 
 import hashlib
@@ -140,11 +140,12 @@ def _place(path: Path) -> str:
         facts = [(str(each.resolve()), *_stat(each.stat())) for each in files]
     except OSError as error:
         raise ModelFileError(f"{path} can't be read ({error.strerror}). Check the path.") from None
-    return hashlib.sha256(json.dumps([1, facts]).encode("ascii")).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([2, facts]).encode("ascii")).hexdigest()[:32]
 
 
-def _stat(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def _stat(found: os.stat_result) -> tuple[int, int, int, int]:
+    """The time of the inode's change, too: nobody can set it back, as rsync and cp do with that of writing."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def _read(kept: Path) -> ModelDigests | None:

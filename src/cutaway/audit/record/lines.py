@@ -13,6 +13,8 @@ from cutaway.errors import InvalidRequestError
 
 FORMAT: Final = 1
 """Of the record; another number is refused."""
+FIRST_BYTES: Final = b'{"kind":"header"'
+"""What every record begins with."""
 HASH_HEX: Final = 64
 _TAIL: Final = b',"hash":"'
 encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -47,9 +47,9 @@ class ReceiptsFound:
     notes: list[str]
 
 
-def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
-    """The receipts of a record. signer: by whose key signatures are checked."""
-    content = read_record(path)
+def read_receipts(record: Path | RecordContent, signer: Signer | None = None) -> ReceiptsFound:
+    """The receipts of a record, a file or what was read of it. signer: by whose key signatures are checked."""
+    content = record if isinstance(record, RecordContent) else read_record(record)
     found: list[FoundReceipt] = []
     difference = content.changed
     starts = [each.header.number for each in content.sessions]
@@ -57,19 +57,21 @@ def read_receipts(path: Path, signer: Signer | None = None) -> ReceiptsFound:
         session = content.sessions[bisect_left(starts, line.number) - 1]
         receipt = _found(line.content, line.hash, session, signer)
         if receipt.signature == BAD:
-            difference = difference or f"receipt {receipt.number}: its signature is not by this key"
+            how = "its signature is not by this key" if "signature" in line.content else "it is not signed"
+            difference = difference or f"receipt {receipt.number}: {how}"
         found.append(receipt)
     return ReceiptsFound(found, difference, _notes(content))
 
 
-def check_held(path: Path, held: Any) -> str | None:
+def check_held(record: Path | RecordContent, held: Any) -> str | None:
     """Whether a receipt that somebody was given is one of a record; None, or what differs. held: its JSON, or a reply's
     "cutaway" object around it. Raises InvalidRequestError where it is no receipt.
     """
     receipt = held.get("receipt", held) if isinstance(held, dict) else held
     if not isinstance(receipt, dict) or not isinstance(receipt.get("number"), int):
         raise InvalidRequestError(f"{shown(held)} is no receipt; give one as it was returned.", "receipt")
-    for line in read_record(path).receipts:
+    content = record if isinstance(record, RecordContent) else read_record(record)
+    for line in content.receipts:
         if line.content.get("number") == receipt["number"]:
             own = {**line.content, "hash": line.hash}
             for name in sorted({*own, *receipt} - {"kind"}):
@@ -110,7 +112,8 @@ def _signature(content: dict[str, Any], signer: Signer | None) -> str:
         return UNSIGNED if signer is None else BAD
     if signer is None:
         return NOT_CHECKED
-    return GOOD if isinstance(signature, str) and signer.check(statement(content), signature) else BAD
+    good = isinstance(signature, str) and signature.isascii() and signer.check(statement(content), signature)
+    return GOOD if good else BAD
 
 
 def _notes(content: RecordContent) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cutaway.audit.record.lines import FORMAT, BrokenLineError, Line, follow, has_end, read_line
+from cutaway.audit.record.lines import FIRST_BYTES, FORMAT, BrokenLineError, Line, follow, has_end, read_line
 from cutaway.errors import InvalidRequestError, shown
 
 BEHIND_A_REQUEST: Final = ("scores", "token", "end")
@@ -106,7 +106,7 @@ class _Reader:
 
     def _begin_session(self, line: Line) -> None:
         found = line.content.get("format")
-        if found != FORMAT:
+        if type(found) is not int or found != FORMAT:
             raise InvalidRequestError(
                 f"{self.content.path}: line {line.number} says that its format is {shown(found)}; this program reads "
                 f"{FORMAT}. Use the version of Cutaway that wrote it.",
@@ -136,6 +136,8 @@ class _Reader:
             raise _refusal(self.content.path, line, f"is of request {shown(request_id)}, which doesn't run there")
         if line.kind == "token":
             self._check_place(line, request)
+        elif line.kind == "scores" and any(each.kind == "scores" for each in request.lines):
+            raise _refusal(self.content.path, line, f"has scores of request {shown(request_id)} once more")
         self._check(line, self._last[request_id])
         self._last[request_id] = line.hash
         if line.kind == "end":
@@ -185,7 +187,13 @@ def read_record(path: str | os.PathLike[str]) -> RecordContent:
     """The file's content. Raises InvalidRequestError where it is no record."""
     place = Path(path)
     try:
-        raw = place.read_bytes()
+        with place.open("rb") as file:
+            first = file.read(len(FIRST_BYTES))
+            if first and first != FIRST_BYTES:  # told before all of it is read, however long it is
+                raise InvalidRequestError(f"{place}: line 1 is no header; the file is no record.", "record")
+            raw = first + file.read()
+    except InvalidRequestError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidRequestError(f"{place} can't be read ({why}). Name a record's file.", "record") from None

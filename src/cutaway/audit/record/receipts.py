@@ -4,20 +4,19 @@ In: the hash of a request's last line, its root, which all its lines lead to, an
 content of a receipt's line; what is given to whoever asked.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
 from cutaway.audit.record.record_file import Link
 from cutaway.audit.record.signatures import Signer
 
-STATEMENT: Final = "cutaway receipt 1\n{number}\n{previous}\n{header}\n{root}\n"
-"""What is signed, in ASCII."""
+SIGNED: Final = ("number", "previous", "header", "root")
+"""What is signed, a line each, behind a line that says what it is."""
 
 
 def statement(receipt: Mapping[str, Any]) -> bytes:
-    """What the signature of a receipt is over. Of a receipt that lacks a field, another text: nobody signed that."""
-    return STATEMENT.format_map(defaultdict(str, receipt)).encode("ascii", "replace")
+    """What the signature of a receipt is over, in ASCII. Of what is missing there is "None", which nobody signs."""
+    return "".join(f"{line}\n" for line in ("cutaway receipt 1", *map(receipt.get, SIGNED))).encode("ascii", "replace")
 
 
 def receipt_content(link: Link, request_id: str, root: str, header: str, signer: Signer | None) -> dict[str, Any]:

@@ -107,9 +107,7 @@ class Record(Recorder):
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidRequestError(f"the record is {path!r}; it must be a file's name.", "record")
         check_level(level)
-        signer = None if key is None else read_signer(Path(key))
-        if signer is not None:
-            signer.sign(b"")  # a public key can't, which shall be told before the first request
+        signer = None if key is None else read_signer(Path(key), signs=True)
         self.path = Path(path)
         rows = TensorFiles(self.path) if level == TENSORS else None
         file = RecordFile(self.path)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from cutaway.audit.record.lines import BrokenLineError, read_line, write_line
+from cutaway.audit.record.lines import FIRST_BYTES, BrokenLineError, read_line, write_line
 from cutaway.errors import CapacityError, InvalidRequestError
 
 LOG: Final = logging.getLogger("cutaway.record")
@@ -40,7 +40,9 @@ class RecordFile:
         self.error: str | None = None  # why nothing is written any more
         self._begun = False  # there is a header
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+            # Without waiting: what is no file is refused below, and to open it may take for ever.
+            how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            self._file = os.open(self.path, how, MODE)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise InvalidRequestError(
@@ -48,6 +50,12 @@ class RecordFile:
                 "record",
             ) from None
         try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise InvalidRequestError(
+                    f"the record {self.path} is no regular file; a pipe or a device keeps nothing, and a pipe that "
+                    "nobody reads from stops all requests. Name a file.",
+                    "record",
+                )
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._link = self._last_link()
         except BlockingIOError:
@@ -133,10 +141,9 @@ class RecordFile:
 
     def _last_link(self) -> Link:
         """Of a file that goes on, that of its last header or receipt. A torn last line gets an end."""
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):  # a pipe, or /dev/full
-            return Link()
         end = os.fstat(self._file).st_size
-        tail, start = b"", end
+        known = os.pread(self._file, len(FIRST_BYTES), 0) == FIRST_BYTES  # else it is not read, however long it is
+        tail, start = b"", end if known else 0
         while start > 0:
             size = min(TAIL + len(tail), start)
             start -= size

@@ -15,11 +15,14 @@ from cutaway.audit.record.request_lines import OF_THE_RUN
 from cutaway.engine.generation import Arrival
 from cutaway.engine.llm import LLM
 from cutaway.engine.stream import Stream
-from cutaway.errors import CutawayError, InvalidRequestError, shown
+from cutaway.errors import CapacityError, CutawayError, InvalidRequestError, shown
 from cutaway.sampling.params import SamplingParams
 
 Key = tuple[str, int, int]  # kind, choice, token
 LAST: Final = ("operations", "residual", "logprob", "noise", "id")
+REASONS: Final = ("end", "abort", "deadline", "error")
+"""Why a request has ended."""
+END_FIELDS: Final = {"kind", "request", "time", "reason", "tokens", "cached", "embedding", "steps"}
 
 
 class CollectedLines:
@@ -138,8 +141,9 @@ def _stream(llm: LLM, request: RecordedRequest) -> Stream:
         raise InvalidRequestError(
             f"request {request.id}, line {request.begin.number}, is none that can be asked ({error}).", "record"
         ) from None
-    except InvalidRequestError as error:
-        raise InvalidRequestError(
+    except (InvalidRequestError, CapacityError) as error:
+        kind = InvalidRequestError if isinstance(error, InvalidRequestError) else CapacityError
+        raise kind(
             f"request {request.id}, line {request.begin.number}, is none that can be asked: {error}", "record"
         ) from None
     return Stream(llm.engine, received, arrivals)
@@ -167,10 +171,15 @@ def _compare(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str | Non
     for name in sorted(names, key=lambda name: name in LAST):
         if name not in recorded:
             return f"{name} is not recorded; the replay has {shown(found[name])}"
-        if recorded[name] != _plain(found[name]):
+        if not _same(recorded[name], _plain(found[name])):
             return f"{name} is {shown(recorded[name])} in the record, and {shown(_plain(found[name]))} in the replay"
-    further = [name for name in recorded if name not in found and name not in OF_THE_RUN]
+    further = [name for name in recorded if name not in found and (name not in OF_THE_RUN or name == "tensors")]
     return f"{further[0]} is recorded, and the replay has none" if further else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """To the last digit: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
@@ -196,10 +205,14 @@ def _compare_end(request: RecordedRequest, collected: CollectedLines, ended: Cut
         if choice >= len(lengths):
             return Difference(f"request {request.id}, end: there are tokens of choice {choice}, and no count of them")
         lengths[choice] += 1
-    if counts != lengths:
+    if not _same(counts, lengths):
         return Difference(f"request {request.id}, end: tokens is {counts}, and there are {lengths}")
-    if recorded.get("reason") != "end":
-        return None
+    reason = recorded.get("reason")
+    if reason not in REASONS:
+        return Difference(f"request {request.id}, end: reason is {shown(reason)}, and none of {', '.join(REASONS)}")
+    if reason != "end":
+        wrong = sorted(set(recorded) ^ END_FIELDS) or (["embedding"] if recorded["embedding"] is not None else [])
+        return Difference(f"request {request.id}, end: {wrong[0]} is none of such an end") if wrong else None
     found = collected.lines.get(("end", 0, 0))
     if found is None or found["reason"] != "end":
         why = f" ({ended})" if ended is not None else ""

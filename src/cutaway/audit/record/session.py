@@ -4,7 +4,7 @@ In: a loaded ``LLM``. Out: the content of a line.
 """
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
 
 from cutaway import __version__
 from cutaway.audit.record.digests import ModelDigests, text_digest
@@ -13,6 +13,9 @@ from cutaway.audit.record.request_lines import now
 from cutaway.engine.llm import LLM
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.ops.simd.lowering import LOWERING
+
+GRAMMARS: Final = "llguidance"
+"""The package that makes the masks of structured outputs, which the numerical contract has no part in."""
 
 
 def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[s
         "metadata": digests.metadata,
         "tokenizer": digests.tokenizer,
         "template": text_digest(llm.tokenizer.template),
-        "grammars": grammars_version(),
+        "grammars": package_version(GRAMMARS),
         "context": runner.context,
         "kv_dtype": runner.kv_dtype,
         "page_length": settings.page_length,
@@ -43,9 +46,9 @@ def header(llm: LLM, digests: ModelDigests, level: str, receipts: int) -> dict[s
     }
 
 
-def grammars_version() -> str | None:
-    """Of llguidance, which makes the masks of structured outputs; None without it."""
+def package_version(package: str) -> str | None:
+    """Of what is installed; None where it is not."""
     try:
-        return version("llguidance")
+        return version(package)
     except PackageNotFoundError:
         return None

@@ -78,16 +78,18 @@ class Ed25519Signer:
         return True
 
 
-def read_signer(path: Path) -> Signer:
-    """The key in a file: in PEM a private or a public Ed25519 key, else bytes for HMAC. Raises InvalidRequestError."""
+def read_signer(path: Path, *, signs: bool = False) -> Signer:
+    """The key in a file: in PEM a private or a public Ed25519 key, else bytes for HMAC. signs: a public one won't do.
+    Raises InvalidRequestError.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MOST + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidRequestError(f"the key {path} can't be read ({why}). Name another.", "record_key") from None
-    if content.lstrip().startswith(PEM):
-        return _ed25519(path, content)
+    if PEM in content:  # there may be words before it; as a key for HMAC anybody who has the public key could sign
+        return _ed25519(path, content, signs)
     if not LEAST <= len(content) <= MOST:
         raise InvalidRequestError(
             f"the key {path} has {len(content)} bytes; a key for HMAC must have {LEAST} to {MOST}. "
@@ -97,7 +99,7 @@ def read_signer(path: Path) -> Signer:
     return HmacSigner(content)
 
 
-def _ed25519(path: Path, content: bytes) -> Signer:
+def _ed25519(path: Path, content: bytes, signs: bool) -> Signer:
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
@@ -120,6 +122,11 @@ def _ed25519(path: Path, content: bytes) -> Signer:
         ) from None
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return Ed25519Signer(key, key.public_key())
+    if isinstance(key, ed25519.Ed25519PublicKey) and signs:
+        raise InvalidRequestError(
+            f"the key {path} is a public one, by which nothing can be signed. Name the file of the private key.",
+            "record_key",
+        )
     if isinstance(key, ed25519.Ed25519PublicKey):
         return Ed25519Signer(None, key)
     raise InvalidRequestError(

@@ -1,7 +1,7 @@
 """The values of a replay against those beside a record, row by row as they are computed.
 
 In: rows of an open step; a recorded request, whose lines say in which files its values are. Out: the first that
-differs.
+differs. Every row that was computed must have its values, and all values must be of such a row.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.record.operations import AFTER, Rows
+from cutaway.audit.record.operations import AFTER, Operation, Rows
 from cutaway.audit.record.read_record import RecordedRequest
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.errors import InvalidRequestError, ModelFileError
@@ -27,9 +27,15 @@ NUMBERS: Final[dict[str, np.dtype[Any]]] = {"F32": np.dtype(np.float32), "I8": n
 class _Part(NamedTuple):
     """Values of some positions of a choice."""
 
+    path: Path
     first: int
     length: int
-    tensors: dict[str, Tensor]
+    values: dict[str, npt.NDArray[Any]]  # [length, width]; of what comes behind ``take_rows`` [1, width]
+    left: dict[str, int]  # rows that have not been compared
+
+    def start(self, operation: Operation) -> int:
+        """The position of its first row of an operation."""
+        return self.first + self.length - 1 if operation.name in AFTER else self.first
 
 
 FIRST: Final = attrgetter("first")
@@ -47,16 +53,35 @@ class TensorCompare:
         """The request that is replayed next. Raises InvalidRequestError where a file of it is missing."""
         self.difference = None
         self._parts = {}
+        prompt = request.begin.content.get("prompt_ids")
+        ends: dict[int, int] = {}  # of each choice's values so far
         for token in request.tokens:
-            places = token.content.get("tensors")
+            places, choice = token.content.get("tensors"), token.content["choice"]
             if not isinstance(places, list):
                 raise InvalidRequestError(
                     f"line {token.number} has no list of tensors. The record is damaged.", "record"
                 )
             for place in places:
-                self._parts.setdefault(token.content["choice"], []).append(self._open(place))
+                part = self._open(place)
+                if part.first != ends.get(choice, 0):
+                    self._blame(f"{part.path} has values from position {part.first} on, and not {ends.get(choice, 0)}")
+                ends[choice] = part.first + part.length
+                self._parts.setdefault(choice, []).append(part)
+            wanted = len(prompt) + token.content["token"] if isinstance(prompt, list) else 0
+            if ends.get(choice, 0) != wanted:
+                self._blame(f"line {token.number} has values up to position {ends.get(choice, 0)}, and not {wanted}")
         for parts in self._parts.values():
             parts.sort(key=FIRST)
+
+    def end(self) -> None:
+        """The request was replayed: what was compared with nothing is a difference."""
+        for part in (each for parts in self._parts.values() for each in parts):
+            for name, count in part.left.items():
+                if count:
+                    self._blame(f"{part.path}: {name} has {count} rows that the replay has not")
+
+    def _blame(self, what: str) -> None:
+        self.difference = self.difference or what
 
     def _open(self, place: Any) -> _Part:
         try:
@@ -68,12 +93,13 @@ class TensorCompare:
                 f"values of a request can't be read ({error}). Keep {self._folder} beside the record.", "record"
             ) from None
         if hashlib.sha256(content).hexdigest() != digest:
-            self.difference = self.difference or f"{path} was changed: its SHA-256 is not that in the record"
+            self._blame(f"{path} was changed: its SHA-256 is not that in the record")
         try:
-            return _Part(int(first), int(count), open_safetensors(path))
-        except (ModelFileError, ValueError, TypeError) as error:
-            self.difference = self.difference or f"{path} was changed: {error}"
-            return _Part(0, 0, {})
+            values = {name: _rows(each) for name, each in open_safetensors(path).items()}
+            return _Part(path, int(first), int(count), values, {name: len(values[name]) for name in values})
+        except (ModelFileError, KeyError, ValueError, TypeError, OverflowError) as error:
+            self._blame(f"{path} was changed: {error}")
+            return _Part(path, 0, 0, {}, {})
 
     def take(self, request_id: str, choices: Sequence[int], rows: Rows) -> None:
         """Compare rows with what was recorded of these positions."""
@@ -81,18 +107,19 @@ class TensorCompare:
             return
         name = str(rows.operation)
         for part in self._parts_of(choices, rows.position, rows.position + len(rows.values)):
-            if name not in part.tensors:
+            start = part.start(rows.operation)
+            first, end = max(start, rows.position), min(part.first + part.length, rows.position + len(rows.values))
+            if first >= end:
                 continue
-            tensor = part.tensors[name]
-            recorded = tensor.stored.view(NUMBERS[tensor.block_type.name]).reshape(tensor.shape)
-            start = part.first + part.length - 1 if rows.operation.name in AFTER else part.first
-            first = max(start, rows.position)
-            end = min(start + len(recorded), rows.position + len(rows.values))
-            if first < end:
-                own = rows.values[first - rows.position : end - rows.position]
-                self.difference = _compare(name, first, recorded[first - start : end - start], own)
-                if self.difference is not None:
-                    return
+            recorded = part.values.get(name)
+            if recorded is None or len(recorded) != part.first + part.length - start:
+                self._blame(f"{name}, position {first}: {part.path} has no values of it, or of another number of rows")
+                return
+            own = rows.values[first - rows.position : end - rows.position]
+            self.difference = _compare(name, first, recorded[first - start : end - start], own)
+            if self.difference is not None:
+                return
+            part.left[name] -= end - first
 
     def _parts_of(self, choices: Sequence[int], first: int, end: int) -> Iterator[_Part]:
         """Those with some of these positions: among the parts of a long answer they are found, not looked for."""
@@ -109,6 +136,13 @@ class TensorCompare:
 
     def drop(self) -> None:
         """Nothing is kept."""
+
+
+def _rows(tensor: Tensor) -> npt.NDArray[Any]:
+    """Its numbers [n, width]. Raises KeyError or ValueError where they are none of a record."""
+    if len(tensor.shape) != 2:
+        raise ValueError(f"{tensor.name} is no table of rows")
+    return tensor.stored.view(NUMBERS[tensor.block_type.name]).reshape(tensor.shape)
 
 
 def _compare(name: str, position: int, recorded: npt.NDArray[Any], found: npt.NDArray[Any]) -> str | None:

@@ -71,9 +71,8 @@ class TensorFiles:
             try:
                 part.write_bytes(content)
                 os.replace(part, self._folder / name)
-            except OSError:
-                part.unlink(missing_ok=True)  # a full disk needs its room
-                raise
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
             raise CapacityError(f"{self._folder / name} can't be written ({error.strerror})") from None
         count = max(len(each) for each in arrays.values())

@@ -16,7 +16,7 @@ from cutaway.audit.record.operations import Operations
 from cutaway.audit.record.read_record import RecordContent, RecordedRequest, Session, read_record
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
-from cutaway.audit.record.session import grammars_version
+from cutaway.audit.record.session import GRAMMARS, package_version
 from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.engine.llm import LLM
 from cutaway.errors import InvalidRequestError, shown
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def verify(
-    path: Path,
+    record: Path | RecordContent,
     model: str | None = None,
     *,
     threads: int | None = None,
@@ -52,12 +52,13 @@ def verify(
     told: Told | None = None,
     heard: Heard | None = None,
 ) -> Verdict:
-    """Verify a record. model: default, the name that each of its sessions has. chat_template: where the sessions were
-    started with another than the model's own. told: of how much of a model was read. heard: of each request.
+    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has.
+    chat_template: where the sessions were started with another than the model's own. told: of how much of a model was
+    read. heard: of each request.
 
     Raises InvalidRequestError where the file is no record, or one that this version can't replay.
     """
-    content = read_record(path)
+    content = record if isinstance(record, RecordContent) else read_record(record)
     verdict = Verdict(notes=_notes(content))
     if content.changed is not None:
         verdict.difference = content.changed
@@ -66,7 +67,7 @@ def verify(
     loaded: _Loaded | None = None
     try:
         for session in content.sessions:
-            setting = _Setting.of(session, model, path)
+            setting = _Setting.of(session, model, content.path)
             if setting.model not in digests:
                 digests[setting.model] = model_digests(resolve(setting.model).path, told, fresh=True)
             verdict.difference = _other_model(session, setting, digests[setting.model])
@@ -76,7 +77,7 @@ def verify(
                 if loaded is not None:
                     loaded.close()
                     loaded = None
-                loaded = _Loaded(setting, path, threads, chat_template)
+                loaded = _Loaded(setting, content.path, threads, chat_template)
             template = session.header.content.get("template")
             if template != text_digest(loaded.llm.tokenizer.template):
                 verdict.difference = f"line {session.header.number}, a header: template is not the digest of " + (
@@ -100,17 +101,19 @@ def verify(
 
 def _notes(content: RecordContent) -> list[str]:
     notes = [f"line {number} was not written to its end" for number in content.torn]
-    own = grammars_version()
+    own = package_version(GRAMMARS)
     for session in content.sessions:
         made = session.header.content.get("grammars")
         if made != own and any(_has_form(each) for each in session.requests):
             notes.append(
-                f"masks of structured outputs were made by llguidance {shown(made)}, and are made by {own!r} here: "
+                f"masks of structured outputs were made by {GRAMMARS} {shown(made)}, and are made by {own!r} here: "
                 "another version may allow other tokens"
             )
         for request in session.requests:
             if request.end is None:
-                notes.append(f"request {request.id} has no end: its engine ended first")
+                notes.append(f"request {request.id} has no end: its engine or its record ended first")
+            elif request.receipt is None:
+                notes.append(f"request {request.id} has no receipt: its engine or its record ended first")
     return notes
 
 
@@ -132,16 +135,18 @@ class _Setting:
     def of(session: Session, model: str | None, path: Path) -> "_Setting":
         """Raises InvalidRequestError where the header is none that this version can follow."""
         header, where = session.header.content, f"{path}: line {session.header.number}, a header:"
-        if header.get("numerics") != NUMERICS_VERSION:
+        if type(header.get("numerics")) is not int or header.get("numerics") != NUMERICS_VERSION:
             raise InvalidRequestError(
                 f"{where} numerics is {shown(header.get('numerics'))}; this version computes by {NUMERICS_VERSION}, "
                 f"with other bits. Verify it with Cutaway {header.get('engine')}.",
                 "record",
             )
+        if type(header.get("context")) is not int:
+            raise InvalidRequestError(f"{where} context must be an integer. The record is damaged.", "record")
         name = model if model is not None else header.get("model")
         if not isinstance(name, str) or not isinstance(header.get("kv_dtype"), str):
             raise InvalidRequestError(f"{where} model and kv_dtype must be texts. The record is damaged.", "record")
-        return _Setting(name, check_level(header.get("level")), header.get("context", 0), header["kv_dtype"])
+        return _Setting(name, check_level(header.get("level")), header["context"], header["kv_dtype"])
 
 
 def _other_model(session: Session, setting: _Setting, digests: ModelDigests) -> str | None:
@@ -177,8 +182,10 @@ class _Loaded:
         if self._compare is not None:
             self._compare.begin(request)
         found = replay(self.llm, self._collected, request, self._explain)
-        if found is None and self._compare is not None and self._compare.difference is not None:
-            return Difference(f"request {request.id}: {self._compare.difference}")
+        if found is None and self._compare is not None:
+            self._compare.end()
+            if self._compare.difference is not None:
+                return Difference(f"request {request.id}: {self._compare.difference}")
         return found
 
     def _explain(self, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:

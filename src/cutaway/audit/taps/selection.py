@@ -24,7 +24,7 @@ from cutaway.audit.taps.tensors import ALIASES, TapTensor
 from cutaway.errors import InvalidRequestError, shown
 
 SYNTAX: Final = re.compile(r"(?:layers\.(?P<layers>[^.@]*)\.)?(?P<name>[^@]+)(?:@(?P<places>.*))?", re.DOTALL)
-RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
+RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.ASCII)
 WORDS: Final = ("all", "prompt", "generated", "answer")
 ALL_LAYERS: Final = "*"
 MOST_CHARACTERS: Final = 200
@@ -108,14 +108,21 @@ def positions_of(selection: Selection, of_outputs: bool, num_prompt: int, num_po
     chosen = np.zeros(num_positions, np.bool_)
     for part in (selection.places or ("answer" if of_outputs else "all")).split(","):
         first, end = _range_of(part.strip(), num_prompt, num_positions)
+        if part.strip() not in WORDS and first >= min(end, num_positions):
+            raise _no_position(selection, part.strip(), num_prompt, num_positions)
         chosen[first:end] = True
     if not chosen.any():
-        raise InvalidRequestError(
-            f"the tap {shown(selection.text)} selects no position: the request has {num_prompt} of the prompt and "
-            f"{num_positions} at most. Name some of 0 to {num_positions - 1}, or raise max_tokens.",
-            "taps",
-        )
+        raise _no_position(selection, str(selection.places), num_prompt, num_positions)
     return chosen
+
+
+def _no_position(selection: Selection, places: str, num_prompt: int, num_positions: int) -> InvalidRequestError:
+    at = "" if places == selection.places else f", at {shown(places)},"
+    return InvalidRequestError(
+        f"the tap {shown(selection.text)}{at} selects no position: the request has {num_prompt} of the prompt and "
+        f"{num_positions} at most. Name some of 0 to {num_positions - 1}, or raise max_tokens.",
+        "taps",
+    )
 
 
 def _range_of(part: str, num_prompt: int, num_positions: int) -> tuple[int, int]:

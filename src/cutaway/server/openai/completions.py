@@ -3,6 +3,7 @@
 In: OpenAI's request. Out: its reply, whole or as events.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from cutaway.server.openai.prompts import (
     place_of,
     read_prompts,
 )
-from cutaway.server.openai.taps import tap_request
+from cutaway.server.openai.taps import check_tap_bytes, tap_request
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
 
@@ -62,6 +63,9 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
 
     ids = await service.encode(encoded, "prompt")
     check_places(ids, params.n, model.llm.settings, "prompt")
+    if taps is not None and len(ids) > 1:  # one alone is told of its own limit
+        most, limit = params.max_tokens or 1, service.settings.max_tap_bytes or 0
+        await asyncio.to_thread(check_tap_bytes, taps, ids, most, model.llm.runner, limit)
     with form.errors():
         name, state = f"cmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
         timed = bool(body.return_timings)

@@ -4,6 +4,7 @@ In: JSON, or what was tapped. Out: a ``TapRequest``, where the server's owner al
 """
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from cutaway.audit.taps.request import TapRequest
 from cutaway.engine.outputs import TappedRows
+from cutaway.engine.runner import ModelRunner
+from cutaway.errors import counted
 from cutaway.server.http.errors import ApiError
 
 
@@ -27,6 +30,23 @@ def tap_request(taps: Sequence[str] | None, max_tap_bytes: int | None) -> TapReq
             "taps_not_allowed",
         )
     return TapRequest(*taps)
+
+
+def check_tap_bytes(
+    taps: TapRequest, ids: Sequence[Sequence[int]], max_tokens: int, runner: ModelRunner, limit: int
+) -> None:
+    """Refuse what the prompts of a body may not keep together, with ApiError 400: to try again would never help."""
+    most, counts = runner.context, Counter(map(len, ids))
+    plans = {length: taps.plan(runner, length, min(max_tokens, most - length)) for length in counts}
+    found = sum(plan.num_bytes * counts[length] for length, plan in plans.items())
+    if found > limit:
+        raise ApiError(
+            400,
+            f"the taps of {counted(len(ids), 'prompt')} would keep up to {found:,} bytes together; the limit "
+            f"(--max-tap-bytes) is {limit:,}. Send them in several requests, or tap less of each.",
+            "taps",
+            "capacity_exceeded",
+        )
 
 
 def tapped(taps: Mapping[str, TappedRows]) -> dict[str, Any]:
