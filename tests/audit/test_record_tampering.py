@@ -4,6 +4,8 @@ import hashlib
 import itertools
 import json
 import os
+import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +27,7 @@ from cutaway.audit.record.tensor_compare import NUMBERS
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.audit.record.verify import verify
 from cutaway.audit.safetensors_head import safetensors_head
-from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
 from support.long import LONG
@@ -313,6 +315,23 @@ def test_another_model_is_named(record: Path, smollm2_path: Path, tmp_path: Path
     found = verify(path, str(smollm2_path), threads=1)
     assert not found.same_bits
     assert f"a header: {name} is" in str(found.difference)
+
+
+@pytest.mark.parametrize("name", ["hf:owner/repo:Q4_K_M", "owner/repo", "smollm2", "qwen2.5-0.5b", "https://x/y"])
+def test_a_record_has_nothing_fetched(record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its writer is a stranger: what he names is looked for on this machine alone."""
+    asked: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **further: asked.append(arguments))
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **further: asked.append(arguments))  # pip
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "empty"))
+    monkeypatch.delenv("CUTAWAY_OFFLINE", raising=False)
+    header, *lines = contents(record)
+    path = write_chained(tmp_path / "strange.jsonl", [{**header, "model": name}, *lines])
+    said = rf"line 1, a header: there is no model '{name}' here, and a record has nothing fetched .* RECORD MODEL"
+    with pytest.raises(ModelFileError, match=said):
+        verify(path, threads=1)
+    assert asked == []
 
 
 def test_the_model_of_every_session_is_compared(record: Path, smollm2_path: Path, tmp_path: Path) -> None:
