@@ -156,7 +156,7 @@ def replayer(smollm2_path: Path) -> Iterator[Callable[[Path], list[Difference | 
             content = read_record(path)
             assert content.changed is None
             requests = content.sessions[0].requests
-            return [replay(llm, collected, each, lambda recorded, found: None) for each in requests]
+            return [replay(llm, collected, each.read(), lambda recorded, found: None) for each in requests]
 
         yield run
 

@@ -16,7 +16,7 @@ from cutaway.cli.models import NAMES_A_MODEL, Json
 from cutaway.cli.options import ChatTemplate, Threads
 
 if TYPE_CHECKING:
-    from cutaway.audit.record.read_record import RecordedRequest
+    from cutaway.audit.record.recorded import RecordedRequest
     from cutaway.audit.record.replay import Difference
 
 DIFFERENT = 1

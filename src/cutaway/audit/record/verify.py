@@ -13,7 +13,8 @@ from typing import Any, Final
 from cutaway.audit.record.digests import ModelDigests, Told, model_digests, text_digest
 from cutaway.audit.record.levels import OPERATIONS, TENSORS, TOKENS, check_level
 from cutaway.audit.record.operations import Operations
-from cutaway.audit.record.read_record import RecordContent, RecordedRequest, Session, read_record
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorded import RecordContent, RecordedRequest, Session
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
 from cutaway.audit.record.session import GRAMMARS, package_version
@@ -84,7 +85,7 @@ def verify(
                     "the template that was named" if chat_template else "the model's own; name another that was used"
                 )
                 return verdict
-            for request in session.requests:
+            for request in (each.read() for each in session.requests):
                 found = loaded.replay(request)
                 if heard is not None:
                     heard(request, found)
@@ -104,22 +105,17 @@ def _notes(content: RecordContent) -> list[str]:
     own = package_version(GRAMMARS)
     for session in content.sessions:
         made = session.header.content.get("grammars")
-        if made != own and any(_has_form(each) for each in session.requests):
+        if made != own and any(each.has_form for each in session.requests):
             notes.append(
                 f"masks of structured outputs were made by {GRAMMARS} {shown(made)}, and are made by {own!r} here: "
                 "another version may allow other tokens"
             )
         for request in session.requests:
-            if request.end is None:
+            if not request.has_end:
                 notes.append(f"request {request.id} has no end: its engine or its record ended first")
-            elif request.receipt is None:
+            elif not request.has_receipt:
                 notes.append(f"request {request.id} has no receipt: its engine or its record ended first")
     return notes
-
-
-def _has_form(request: RecordedRequest) -> bool:
-    params = request.begin.content.get("params")
-    return isinstance(params, dict) and params.get("structured_outputs") is not None
 
 
 @dataclass(frozen=True)
