@@ -17,7 +17,10 @@ from cutaway.audit.explain.attention import MOST_KEPT, kept_of_head
 from cutaway.audit.explain.data import explanation_dict
 from cutaway.audit.explain.explanation import MOST_EXPLAINED, Explanation, explain, explain_output
 from cutaway.audit.explain.replay import OpenRows, Replay, replay_bytes
+from cutaway.audit.explain.steps import watched_steps
 from cutaway.audit.lens import end_of_forward, lens_of
+from cutaway.audit.limits import MachineLimits
+from cutaway.audit.request_ledger import meter_of
 from cutaway.audit.walk.vectors import log_softmax
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.step_watch import SeenStep
@@ -339,3 +342,13 @@ def test_rows_hold_what_they_say(llm: LLM, prompt: list[int]) -> None:
     assert [each.positions.shape for each in rows.looked] == 3 * [(config.num_layers, config.num_heads, 2)]
     assert rows.logits.shape == (3, config.vocab_size)
     assert math.isfinite(float(rows.residual.sum()))
+
+
+def test_an_answer_that_fails_leaves_no_watcher(llm: LLM, limits: MachineLimits) -> None:
+    """Neither of both, whatever ends the watching."""
+    watching = watched_steps(llm, meter_of(llm, limits))
+    seen = watching.__enter__()
+    assert llm.engine().call(lambda core: list(core.watchers)).result() == [seen.keeper, seen.clocks]
+    error = ZeroDivisionError()
+    assert not watching.__exit__(type(error), error, None)
+    assert llm.engine().call(lambda core: list(core.watchers)).result() == []

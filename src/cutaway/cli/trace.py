@@ -118,23 +118,24 @@ def trace(
                     max_tap_bytes=limit,
                 )
                 params = SamplingParams(**with_advice(given, llm.default_params))
-                finish = asked.begin(llm, with_ledger=request is None)  # open steps have no clocks
-                if raw:
-                    stream = llm.stream(text, params, taps=request)
-                else:
-                    instruction = [{"role": "system", "content": system}] if system else []
-                    messages = [*instruction, {"role": "user", "content": text}]
-                    stream = llm.stream_chat(messages, params, taps=request)
-                num_prompt = len(stream.prompt_token_ids)
-                asked.check_memory(llm, num_prompt, params)
-                if request is not None:
-                    plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
-                    said = f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most"
-                    console.print(said, style="dim", soft_wrap=True)
-                for delta in stream:
-                    compiling.done()
-                    sys.stdout.write(delta.text)
-                    sys.stdout.flush()
+                # Open steps have no clocks.
+                with asked.watching(llm, with_ledger=request is None) as finish:
+                    if raw:
+                        stream = llm.stream(text, params, taps=request)
+                    else:
+                        instruction = [{"role": "system", "content": system}] if system else []
+                        messages = [*instruction, {"role": "user", "content": text}]
+                        stream = llm.stream_chat(messages, params, taps=request)
+                    num_prompt = len(stream.prompt_token_ids)
+                    asked.check_memory(llm, num_prompt, params)
+                    if request is not None:
+                        plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
+                        said = f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most"
+                        console.print(said, style="dim", soft_wrap=True)
+                    for delta in stream:
+                        compiling.done()
+                        sys.stdout.write(delta.text)
+                        sys.stdout.flush()
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         sys.stdout.write("\n")

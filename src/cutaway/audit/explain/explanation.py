@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from cutaway.audit.explain.attention import Looked, kept_of_head
 from cutaway.audit.explain.replay import Replay, replay_bytes
-from cutaway.audit.explain.steps import StepKeeper
+from cutaway.audit.explain.steps import watched_steps
 from cutaway.audit.lens import LensRow, lens_of
-from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
+from cutaway.audit.request_ledger import SharedLedger, StepMeter
 from cutaway.audit.walk.choice import Choice as SeenChoice
 from cutaway.audit.walk.choice import see_choices
 from cutaway.audit.walk.tokens import SeenToken, see_tokens
@@ -96,18 +96,9 @@ def explain(
     check_explainable(params)
     params = dataclasses.replace(params, seed=fresh_seed() if params.seed is None else params.seed)
     check_memory(llm, len(prompt), params)
-    keeper, clocks = StepKeeper(), None if meter is None else StepClocks(meter)
-    llm.engine().call(keeper.begin).result()
-    if clocks is not None:
-        llm.engine().call(clocks.begin).result()
-    try:
+    with watched_steps(llm, meter) as seen:
         output = llm.generate([list(prompt)], params, use_tqdm=False)[0]
-    finally:
-        decisions = llm.engine().call(keeper.end).result()
-        if clocks is not None:
-            llm.engine().call(clocks.end).result()
-    ledger = None if clocks is None else clocks.ledger([output.request_id])
-    return explain_output(llm, output, params, keeper.steps, decisions, ledger)
+    return explain_output(llm, output, params, seen.steps, seen.decisions, seen.ledger(output.request_id))
 
 
 def check_explainable(params: SamplingParams) -> None:
