@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
-from cutaway.audit.record import record_file
+from cutaway.audit.record import record_file, recorded
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
-from cutaway.audit.record.read_receipts import read_receipts
-from cutaway.audit.record.read_record import RecordedRequest, read_record
+from cutaway.audit.record.read_receipts import check_held, read_receipts
+from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.record_file import RecordFile
+from cutaway.audit.record.recorded import RequestIndex
 from cutaway.audit.record.tensor_files import TensorFiles, folder_of
 from cutaway.audit.record.verify import verify
 from cutaway.errors import CapacityError, InvalidRequestError
 from support.machines import subprocess_environment
 from support.patience import SECONDS
-from support.records import contents
+from support.records import Content, contents, whole_requests, write_chained
 
 PROMPT = [504, 3575, 282, 4649, 314]
 
@@ -160,12 +162,94 @@ def test_reading_looks_at_each_request_a_few_times(tmp_path: Path, monkeypatch: 
     for number in range(count):
         write_request(file, first, str(number), 1)
     file.close()
-    plain = RecordedRequest.id.fget
-    assert plain is not None
-    monkeypatch.setattr(RecordedRequest, "id", property(lambda self: (looks.append(self), plain(self))[1]))
+
+    def look(self: RequestIndex) -> str:
+        looks.append(self)
+        return str(vars(self)["own"])
+
+    counted = property(look, lambda self, value: vars(self).update(own=value))
+    monkeypatch.setattr(RequestIndex, "id", counted, raising=False)
     found = read_receipts(path)
     assert (len(found.receipts), found.difference) == (count, None)
     assert count <= len(looks) <= 10 * count
+
+
+def write_many(path: Path, requests: int, tokens: int) -> Path:
+    """A record whose requests are all computed at once: their lines take turns."""
+    names = [str(number) for number in range(requests)]
+    token = {"id": 5, "text": " x", "logprob": -1.5, "noise": 0.5, "residual": "0" * 64, "steps": [[1, 2, 3, 4, 5]]}
+    lines: list[Content] = [{"kind": "header", "format": 1}]
+    lines += [{"kind": "begin", "request": name, "prompt_ids": [1, 2, 3], "params": {}} for name in names]
+    for number in range(tokens):
+        places = [{"kind": "token", "request": name, "choice": 0, "token": number} for name in names]
+        lines += [each | token for each in places]
+    for name in names:
+        lines.append({"kind": "end", "request": name, "time": "now", "reason": "end", "tokens": [tokens], "steps": []})
+        lines.append({"kind": "receipt", "request": name})
+    return write_chained(path, lines)
+
+
+def test_memory_is_for_an_index_and_one_request(tmp_path: Path) -> None:
+    """What is kept of a further token is where its line is, 16 bytes, and its part of what a request takes."""
+
+    def peak(path: Path, count: int) -> int:
+        tracemalloc.start()
+        try:
+            content = read_record(path)
+            found = read_receipts(content)
+            read = [len(each.read().tokens) for each in content.sessions[0].requests]
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (content.changed, found.difference, read) == (None, None, [100] * count)
+        assert [each.tokens for each in found.receipts] == read
+        return most
+
+    peak(write_many(tmp_path / "first.jsonl", 2, 100), 2)  # what is kept once
+    small, large = (write_many(tmp_path / f"{count}.jsonl", count, 100) for count in (20, 60))
+    further = (peak(large, 60) - peak(small, 20)) / 4000
+    assert large.stat().st_size - small.stat().st_size > 4000 * 250
+    assert further < 75
+
+
+def test_a_request_is_read_as_it_was_indexed(tmp_path: Path) -> None:
+    """Or it is refused: a token is exchanged between both, and its line bound anew."""
+    path = write_many(tmp_path / "answers.jsonl", 3, 4)
+    requests = read_record(path).sessions[0].requests
+    whole = path.read_bytes()
+    lines = contents(path)
+    (place,) = [at for at, each in enumerate(lines) if (each.get("request"), each.get("token")) == ("1", 2)]
+    lines[place]["id"] = 6
+    other = write_chained(tmp_path / "other.jsonl", lines).read_bytes()
+    assert len(other) == len(whole)
+    with path.open("r+b") as file:  # in its place
+        file.write(other)
+    assert [len(requests[number].read().tokens) for number in (0, 2)] == [4, 4]
+    with pytest.raises(InvalidRequestError, match="request 1 are not those that were there at first"):
+        requests[1].read()
+
+
+def test_a_line_without_end_is_not_read_to_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "LONGEST_LINE", 2000)
+    assert read_record(path).changed is None
+    with path.open("ab") as file:
+        file.write(b"{" * 2001)
+    with pytest.raises(InvalidRequestError, match=r"line \d+ has more than 2,000 bytes"):
+        read_record(path)
+
+
+def test_each_line_is_read_once_for_the_index(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ``receipts``, too, which looks for one that somebody holds: but receipts, none is read again."""
+    plain, read = recorded.LineFile.line, []
+    monkeypatch.setattr(recorded.LineFile, "line", lambda *arguments: (read.append(1), plain(*arguments))[1])
+    places: list[int] = []
+    lines = recorded.LineFile.lines
+    monkeypatch.setattr(recorded.LineFile, "lines", lambda self: (places.append(1) or each for each in lines(self)))
+    *_, last = (json.loads(line) for line in path.read_bytes().splitlines())
+    content = read_record(path)
+    assert read_receipts(content).difference is None
+    assert check_held(content, {k: v for k, v in last.items() if k != "kind"}) is None
+    assert (len(places), read) == (len(path.read_bytes().splitlines()), [])
 
 
 def test_one_writer_at_a_time(path: Path) -> None:
@@ -322,7 +406,7 @@ def test_a_limit_of_the_system_harms_no_answer(smollm2_path: Path, tmp_path: Pat
     assert b"ended before request 0, token" in found.stderr
     content = read_record(path)
     assert (content.changed, content.torn) == (None, [])
-    assert 0 < len(content.sessions[0].requests[0].tokens) < 12
+    assert 0 < content.sessions[0].requests[0].tokens < 12
 
 
 def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) -> None:
@@ -343,7 +427,7 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     child.communicate(timeout=SECONDS)
     content = read_record(path)
     assert content.changed is None
-    (request,) = content.sessions[0].requests
+    (request,) = whole_requests(path)
     assert len(request.tokens) >= 8
     assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
     assert request.end is None

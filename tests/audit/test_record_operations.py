@@ -15,7 +15,6 @@ import pytest
 from cutaway import LLM, Record, SamplingParams, TapRequest
 from cutaway.audit.record.levels import OPERATIONS, TENSORS
 from cutaway.audit.record.operations import DIGEST, OpenStep, Operation, Operations, Rows, SequenceHashes
-from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.verify import verify
 from cutaway.engine.runner import ModelRunner
 from cutaway.formats.gguf import open_gguf
@@ -23,7 +22,7 @@ from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import taps_of
 from cutaway.sampling.sampler import NoiseKey, noise_row
 from cutaway.scheduler.step import Step, StepPiece
-from support.records import SHARED, run_schedule
+from support.records import SHARED, run_schedule, whole_requests
 from support.tiny_families import PROMPTS, write_case
 
 IDS = PROMPTS["prompt 5"]
@@ -136,7 +135,7 @@ def test_operations_of_a_random_schedule_replay(smollm2_path: Path, tmp_path: Pa
     with LLM(smollm2_path, threads=1, max_model_len=96, record=Record(path, OPERATIONS), **options) as llm:
         for seed in (3, 4):
             run_schedule(llm, seed, 6)
-    requests = read_record(path).sessions[0].requests
+    requests = whole_requests(path)
     assert all(each.end is None or each.end.content["cached"] == 0 for each in requests)
     assert max(len(line.content["steps"]) for each in requests for line in each.tokens) > 1
     verdict = verify(path, str(smollm2_path), threads=1)
@@ -150,7 +149,7 @@ def test_operations_of_a_prompt_are_never_taken_from_the_cache(smollm2_path: Pat
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, level)) as llm:
         for _ in range(2):
             llm.generate(SHARED, SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)
-    first, second = read_record(path).sessions[0].requests
+    first, second = whole_requests(path)
     cached = [each.end.content["cached"] for each in (first, second) if each.end is not None]
     assert cached == ([0, 0] if level == OPERATIONS else [0, cached[1]])
     assert level == OPERATIONS or cached[1] >= 32
@@ -179,7 +178,7 @@ def test_what_a_line_of_a_token_says(smollm2_path: Path, tmp_path: Path) -> None
         for tokens in (ids, ids + answer.token_ids[:1]):
             llm.runner.step_open(make_batch([Piece(0, tokens, [0])]), tap)
         noise = noise_row(key, llm.runner.vocab_size)
-    first, second = (line.content for line in read_record(path).sessions[0].requests[0].tokens)
+    first, second = (line.content for line in whole_requests(path)[0].tokens)
     rolled = hashlib.sha256(bytes(32) + rows[0]).digest()
     assert (first["residual"], second["residual"]) == (rolled.hex(), hashlib.sha256(rolled + rows[1]).hexdigest())
     assert [first["id"], second["id"]] == answer.token_ids

@@ -4,6 +4,8 @@ import hashlib
 import itertools
 import json
 import os
+import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +27,7 @@ from cutaway.audit.record.tensor_compare import NUMBERS
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.audit.record.verify import verify
 from cutaway.audit.safetensors_head import safetensors_head
-from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
 from cutaway.hub import whole_file
@@ -155,7 +157,7 @@ def replayer(smollm2_path: Path) -> Iterator[Callable[[Path], list[Difference | 
             content = read_record(path)
             assert content.changed is None
             requests = content.sessions[0].requests
-            return [replay(llm, collected, each, lambda recorded, found: None) for each in requests]
+            return [replay(llm, collected, each.read(), lambda recorded, found: None) for each in requests]
 
         yield run
 
@@ -303,7 +305,7 @@ def test_what_is_missing_is_noted(record: Path, smollm2_path: Path, tmp_path: Pa
     found = verify(write_chained(tmp_path / "a.jsonl", [{**header, "grammars": "0.1"}, *lines]), str(smollm2_path))
     assert found.same_bits
     first, second = found.notes
-    assert "by llguidance '0.1', and are made by" in first
+    assert "made by llguidance '0.1'" in first
     assert "request 1 has no receipt" in second
 
 
@@ -314,6 +316,23 @@ def test_another_model_is_named(record: Path, smollm2_path: Path, tmp_path: Path
     found = verify(path, str(smollm2_path), threads=1)
     assert not found.same_bits
     assert f"a header: {name} is" in str(found.difference)
+
+
+@pytest.mark.parametrize("name", ["hf:owner/repo:Q4_K_M", "owner/repo", "smollm2", "qwen2.5-0.5b", "https://x/y"])
+def test_a_record_has_nothing_fetched(record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its writer is a stranger: what he names is looked for on this machine alone."""
+    asked: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **further: asked.append(arguments))
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **further: asked.append(arguments))  # pip
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "empty"))
+    monkeypatch.delenv("CUTAWAY_OFFLINE", raising=False)
+    header, *lines = contents(record)
+    path = write_chained(tmp_path / "strange.jsonl", [{**header, "model": name}, *lines])
+    said = rf"line 1, a header: there is no model '{name}' here, and a record has nothing fetched .* RECORD MODEL"
+    with pytest.raises(ModelFileError, match=said):
+        verify(path, threads=1)
+    assert asked == []
 
 
 def test_the_model_of_every_session_is_compared(record: Path, smollm2_path: Path, tmp_path: Path) -> None:

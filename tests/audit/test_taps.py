@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 
 from cutaway import SamplingParams, TapRequest
-from cutaway.audit.taps import attention_rows
 from cutaway.audit.taps.tensors import QUANTIZED, SUMS, tap_tensors
 from cutaway.engine.outputs import RequestOutput
 from cutaway.errors import ComputationError, InvalidRequestError
@@ -20,7 +19,7 @@ from cutaway.memory.kv_cache import kv_format
 from cutaway.model.shapes import LAYER_TAPS, TAPS, evaluate
 from support.bits import differing
 from support.pools import stored
-from support.tapped import Rows, TappedEngine, mates, tapped_engine, whole_run
+from support.tapped import Rows, TappedEngine, mates, spoil_a_score, tapped_engine, whole_run
 from support.tiny_families import CASES, write_case
 
 PROMPT = [(11 * i * i + 5) % 211 for i in range(30)]  # beyond a step of 24 tokens and a window of 29
@@ -352,15 +351,7 @@ def test_attention_beyond_a_tile_in_other_types(tiny: Path, kv_dtype: str) -> No
 
 
 def test_a_wrong_score_is_told_and_ends_its_request_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = attention_rows.attention_scores
-
-    def wrong(*arguments: Any) -> None:
-        compiled(*arguments)
-        scores = arguments[-1]
-        scores[0, 0, 3] = np.nextafter(scores[0, 0, 3], np.float32(9))  # one bit of one score
-
-    wrong.prepare = lambda *arguments: None  # type: ignore[attr-defined]
-    monkeypatch.setattr(attention_rows, "attention_scores", wrong)
+    spoil_a_score(monkeypatch)
     with tapped_engine(tiny) as engine:
         bad = engine.ask(PROMPT, PARAMS, TapRequest("layers.0.attn.scores@20"))
         good, other = engine.ask(PROMPT, PARAMS), engine.ask(PROMPT, PARAMS, TapRequest("logits"))

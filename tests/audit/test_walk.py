@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
+from cutaway.audit.lens import end_of_forward, lens_bytes
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.walk.choice import Choice
 from cutaway.audit.walk.forward import PARTS
-from cutaway.audit.walk.lens import end_of_forward
 from cutaway.audit.walk.vectors import spread
 from cutaway.audit.walk.walk import LONGEST_PROMPT, TimesWanted, Walk, WalkSettings, walk
 from cutaway.cli.walk_json import walk_dict
-from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.errors import CapacityError, ComputationError, InvalidRequestError
+from cutaway.memory import available
 from cutaway.memory.kv_read import read_keys, read_values
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, evaluate, taps_of
 from cutaway.sampling.params import SamplingParams
+from support.tapped import spoil_a_score
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "walk.md"
 CHINESE = "今天天气怎么样"
@@ -117,26 +119,31 @@ def test_a_long_prompt_goes_in_chunks(llm: LLM) -> None:
     assert [each.id for each in seen.new_tokens] == llm.generate([ids], seen.settings.params()[0])[0].outputs[
         0
     ].token_ids
-    assert seen.forward.largest_difference < 1e-5
 
 
 def test_attention_is_the_engines_own(france: Walk) -> None:
-    """Probabilities · V is what the engine's attention gave, in every layer; each row sums to 1."""
-    assert 0 < france.forward.largest_difference < 1e-5
+    """Each row sums to 1, in every layer; that the engine's results follow, no walk goes without."""
     H = france.dimensions["H"]
     for layer in france.forward.layers:
         average = layer.attention.average
-        assert sum(average.probabilities) == pytest.approx(1, abs=1e-12)
+        assert sum(average.probabilities) == pytest.approx(1, abs=1e-6)
         assert len(average.probabilities) == len(france.prompt)
         assert len(layer.attention.heads) == H
         assert average.first == pytest.approx(np.mean([head.first for head in layer.attention.heads]))
         assert average.itself == pytest.approx(np.mean([head.itself for head in layer.attention.heads]))
         assert [head.kv_head for head in layer.attention.heads] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-        assert layer.attention.difference <= france.forward.largest_difference
-    assert sum(france.forward.attention.probabilities) == pytest.approx(1, abs=1e-12)
+    assert sum(france.forward.attention.probabilities) == pytest.approx(1, abs=1e-6)
     for token in france.new_tokens:
-        assert sum(token.looks.probabilities) == pytest.approx(1, abs=1e-12)
+        assert sum(token.looks.probabilities) == pytest.approx(1, abs=1e-6)
         assert len(token.looks.probabilities) == token.context == token.position
+
+
+def test_attention_that_is_not_the_engines_is_not_shown(
+    llm: LLM, prompt: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil_a_score(monkeypatch)
+    with pytest.raises(ComputationError, match="the derived attention of layer 0 is wrong"):
+        through(llm, prompt)
 
 
 def test_layers_are_what_the_open_forward_shows(llm: LLM, prompt: list[int], france: Walk) -> None:
@@ -203,7 +210,7 @@ def test_kv_write_is_what_the_cache_holds(llm: LLM, prompt: list[int]) -> None:
 
 
 def test_an_int8_cache_is_shown_as_attention_reads_it(smollm2_path: Path, prompt: list[int]) -> None:
-    """Numbers times scales: the percentages times these values are attention's own output, as with other types."""
+    """Numbers times scales."""
     with LLM(smollm2_path, threads=1, max_model_len=64, kv_dtype="int8") as llm:
         seen = through(llm, prompt, max_tokens=1)
         keys = read_keys(llm.runner.kv, 7, list(range(4)), len(prompt))[-1]
@@ -212,7 +219,6 @@ def test_an_int8_cache_is_shown_as_attention_reads_it(smollm2_path: Path, prompt
     assert written.dtype == "int8"
     assert written.last == spread(np.concatenate([keys, values], axis=None))
     assert seen.kv_bytes_per_token == 2 * 30 * 3 * (64 + 4)
-    assert seen.forward.largest_difference < 1e-5
 
 
 def test_pairs_turn_with_the_position(france: Walk) -> None:
@@ -249,8 +255,8 @@ def test_the_lens_is_the_model_after_the_last_layer(llm: LLM, prompt: list[int],
     again = end_of_forward(llm.runner, last[0])
     np.testing.assert_array_equal(again[1], logits)
     assert (again[0] != logits).any()
-    assert france.forward.embedding_guesses[0].id == end_of_forward(llm.runner, first[0])[0].argmax()
-    guesses = france.forward.layers[-1].guesses
+    assert france.forward.embedding_lens.guesses[0].id == end_of_forward(llm.runner, first[0])[0].argmax()
+    guesses = france.forward.layers[-1].lens.guesses
     candidates = france.new_tokens[0].choices[0].candidates
     assert [each.id for each in guesses] == [each.id for each in candidates[: len(guesses)]]
     assert guesses[0].probability == pytest.approx(candidates[0].probabilities["model"], rel=1e-12)
@@ -351,6 +357,14 @@ def test_times_are_ledgers_of_the_first_two_passes(
     assert one.times.decode is None
 
 
+def test_memory_for_the_lens_is_asked_for_first(llm: LLM, prompt: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = lens_bytes(llm.runner, 31)
+    assert needed > 31 * 4 * 49_152  # the logits of the embedding and 30 layers
+    monkeypatch.setattr(available, "available_bytes", lambda: needed - 1)
+    with pytest.raises(CapacityError, match=f"the lens over 31 rows takes {needed:,} bytes, and {needed - 1:,}"):
+        through(llm, prompt)
+
+
 def test_what_cannot_be_walked_is_refused(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="the prompt is empty") as error:
         through(llm, [])
@@ -371,7 +385,8 @@ def test_what_cannot_be_walked_is_refused(llm: LLM) -> None:
 
 def records(kind: Any, found: dict[str, type]) -> dict[str, type]:
     """All records that a record is made of, by name."""
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__.startswith("cutaway.audit.walk"):
+    own = ("cutaway.audit.walk", "cutaway.audit.lens")
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__.startswith(own):
         found[kind.__name__] = kind
         for hint in get_type_hints(kind).values():
             records(hint, found)

@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.audit.walk.attention import (
-    ScoreRule,
-    attention_probabilities,
-    average_looks,
-    see_attention,
-    strongest_looks,
-    weighted_values,
-)
+from cutaway.audit.walk.attention import average_looks, see_attention, strongest_looks
 from cutaway.audit.walk.tokens import CutCharacter, SeenToken, cut_characters, find_ids
 from cutaway.audit.walk.vectors import largest, log_softmax, spread
 
@@ -69,49 +62,14 @@ def test_ids_are_found_at_their_last_place(ids: list[int], wanted: list[int], pl
     assert find_ids(ids, wanted) == place
 
 
-PLAIN = ScoreRule(window=0, scale=0.25, cap=0.0)
-
-
-def test_attention_is_softmax_and_a_weighted_sum() -> None:
-    """One head, one position, one number after the other; 6 heads share 2 KV heads."""
-    rng = np.random.default_rng(3)
-    H, Hkv, C, Dh = 6, 2, 13, 16
-    queries, keys, values = (rng.standard_normal(shape) for shape in ((H, Dh), (C, Hkv, Dh), (C, Hkv, Dh)))
-    probabilities = attention_probabilities(queries, keys, PLAIN)
-    assert probabilities.sum(axis=1) == pytest.approx(np.ones(H), abs=1e-12)
-    mixed = weighted_values(probabilities, values)
-    for head in range(H):
-        scores = [sum(queries[head, i] * keys[p, head // 3, i] for i in range(Dh)) / 4.0 for p in range(C)]
-        total = sum(np.exp(score) for score in scores)
-        for p in range(C):
-            assert probabilities[head, p] == pytest.approx(np.exp(scores[p]) / total, rel=1e-12)
-        for i in range(Dh):
-            expected = sum(np.exp(scores[p]) / total * values[p, head // 3, i] for p in range(C))
-            assert mixed[head, i] == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def test_a_window_and_a_soft_cap() -> None:
-    """Nothing before the last positions; scores that are bent before the softmax."""
-    rng = np.random.default_rng(5)
-    queries, keys = rng.standard_normal((2, 16)) * 3, rng.standard_normal((9, 1, 16))
-    seen = attention_probabilities(queries, keys, ScoreRule(window=4, scale=0.5, cap=2.0))
-    assert not seen[:, :5].any()
-    scores = 2.0 * np.tanh(0.5 * queries @ keys[5:, 0].T / 2.0)
-    assert seen[:, 5:] == pytest.approx(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True), rel=1e-12)
-
-
-def test_large_scores_do_not_overflow() -> None:
-    probabilities = attention_probabilities(np.full((1, 16), 100.0), np.array([[[100.0] * 16], [[-100.0] * 16]]), PLAIN)
-    assert probabilities.tolist() == [[1.0, 0.0]]
-
-
-def test_the_difference_tells_wrong_keys_from_right_ones() -> None:
-    rng = np.random.default_rng(4)
-    queries, keys, values = (rng.standard_normal(shape) for shape in ((4, 16), (9, 2, 16), (9, 2, 16)))
-    output = weighted_values(attention_probabilities(queries, keys, PLAIN), values)
-    assert see_attention(queries, keys, values, output, tokens(9), PLAIN).difference < 1e-14
-    assert see_attention(queries, np.roll(keys, 1, axis=0), values, output, tokens(9), PLAIN).difference > 0.01
-    assert see_attention(queries, keys[:, ::-1], values, output, tokens(9), PLAIN).difference > 0.01
+def test_attention_is_seen_head_by_head() -> None:
+    """Four query heads read two key heads; the average is over all of them."""
+    rows = np.array([[0.5, 0.25, 0.25], [0.0, 0.75, 0.25], [0.125, 0.375, 0.5], [0.25, 0.25, 0.5]], np.float32)
+    seen = see_attention(rows, 2, tokens(3))
+    assert [(each.head, each.kv_head) for each in seen.heads] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [(each.first, each.itself) for each in seen.heads] == [(0.5, 0.25), (0, 0.25), (0.125, 0.5), (0.25, 0.5)]
+    assert [each.strongest[0].position for each in seen.heads] == [0, 1, 2, 2]
+    assert seen.average.probabilities == (0.21875, 0.40625, 0.375)
 
 
 def test_the_strongest_come_first_and_the_lower_position_among_equals() -> None:

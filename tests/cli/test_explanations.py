@@ -74,8 +74,8 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
     asked = AskedExplanation(tmp_path / "a.html", tmp_path / "a.json", in_terminal=True, places=(4, 6))
     asked.check(PARAMS)
     output = io.StringIO()
-    finish = asked.begin(llm, with_ledger=False)
-    answer = llm.generate([[1, 5, 6, 7]], PARAMS, use_tqdm=False)[0]
+    with asked.watching(llm, with_ledger=False) as finish:
+        answer = llm.generate([[1, 5, 6, 7]], PARAMS, use_tqdm=False)[0]
     finish(answer, PARAMS, Console(file=output, width=140))
     data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert [each["id"] for each in data["tokens"]] == answer.outputs[0].token_ids
@@ -104,7 +104,8 @@ def test_trace_with_a_report(tmp_path: Path) -> None:
 def test_nothing_asked_nothing_watched(llm: LLM) -> None:
     asked = AskedExplanation(None, None, in_terminal=False)
     asked.check(SamplingParams(n=3))
-    asked.begin(llm)
+    with asked.watching(llm):
+        assert llm.engine().call(lambda core: list(core.observers)).result() == []
     assert llm.engine().call(lambda core: list(core.observers)).result() == []
 
 

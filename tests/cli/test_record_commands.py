@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from command import assert_refused, cutaway, cutaway_here, start
 
-from cutaway.audit.record.read_record import read_record
 from support.patience import SECONDS
-from support.records import contents, write_chained
+from support.records import contents, whole_requests, write_chained
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,7 @@ def test_an_interrupted_answer_has_its_end(smollm2_path: Path, tmp_path: Path) -
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=SECONDS)
     assert child.returncode == 130
-    (request,) = read_record(path).sessions[0].requests
+    (request,) = whole_requests(path)
     assert request.end is not None
     assert request.end.content["reason"] == "abort"
     assert request.end.content["tokens"] == [len(request.tokens)]

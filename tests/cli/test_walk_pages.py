@@ -112,7 +112,7 @@ def test_the_pages_say_what_the_data_says(llm: LLM, measure: TimesWanted) -> Non
             assert number(part) in line.split()
         look = next(each for each in layer.attention.average.strongest if 0 < each.position < 36)
         assert f" {look.position}:{shown(look.piece, 7)} {percent(look.probability)} " in line
-        assert line.rstrip().endswith(percent(layer.guesses[0].probability))
+        assert line.rstrip().endswith(percent(layer.lens.guesses[0].probability))
     for token in found.new_tokens:
         assert f"{token.position}  {shown(token.piece)}" in text
     assert f"The text so far: {found.text!r}" in sentences
@@ -192,7 +192,7 @@ def test_a_prompt_of_one_token(llm: LLM) -> None:
 def test_the_layers_begin_with_the_embedding(llm: LLM) -> None:
     found = through(llm, FRANCE, max_tokens=1)
     forward = found.forward
-    first, guess = forward.layers[0].before, forward.embedding_guesses[0]
+    first, guess = forward.layers[0].before, forward.embedding_lens.guesses[0]
     line = rf"^embed +{number(first.norm)} +{re.escape(shown(guess.piece, 8))} {percent(guess.probability)}$"
     assert re.search(line, printed(found, 80), re.MULTILINE)
     assert f"range from {signed(first.least)} to {signed(first.greatest)} in the embedding" in unwrapped(

@@ -8,9 +8,9 @@ import pytest
 
 from cutaway import LLM, Record
 from cutaway.audit.record.read_receipts import check_held
-from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.verify import verify
 from support.http_server import RunningServer, running
+from support.records import whole_requests
 
 
 class Recorded(NamedTuple):
@@ -77,7 +77,7 @@ def test_an_answer_of_a_form_with_parameters(recorded: Recorded) -> None:
     found = reply.json["cutaway"]
     assert check_held(recorded.path, found["receipt"]) is None
     assert found["seeds"] == [3]
-    requests = read_record(recorded.path).sessions[0].requests
+    requests = whole_requests(recorded.path)
     (request,) = [each for each in requests if each.id == found["receipt"]["request"]]
     assert "sky" in request.begin.content["params"]["structured_outputs"]["json"]
 
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_is_recorded_as_far_as_it_came(recorded: Recorded) 
 
 
 def _left(recorded: Recorded) -> list[Any]:
-    requests = read_record(recorded.path).sessions[0].requests
+    requests = whole_requests(recorded.path)
     return [each for each in requests if each.end is not None and each.end.content["reason"] == "abort"]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM, SamplingParams
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorded import RecordedRequest
 from support.patience import SECONDS
 
 Content = dict[str, Any]
@@ -66,6 +68,11 @@ def run_schedule(llm: LLM, seed: int, longest: int = 5) -> None:
 def contents(path: Path) -> list[Content]:
     """The lines, without their hashes."""
     return [{k: v for k, v in json.loads(line).items() if k != "hash"} for line in path.read_bytes().splitlines()]
+
+
+def whole_requests(path: Path) -> list[RecordedRequest]:
+    """All requests of a record, each with its lines."""
+    return [each.read() for session in read_record(path).sessions for each in session.requests]
 
 
 def write_chained(path: Path, lines: list[Content]) -> Path:

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from cutaway.audit.taps import attention_rows
 from cutaway.audit.taps.request import TapRequest
 from cutaway.engine.core import EngineCore
 from cutaway.engine.generation import Arrival
@@ -150,3 +152,16 @@ def mates(vocab_size: int, count: int) -> list[list[int]]:
     """Prompts of several lengths, some of which begin alike."""
     lengths = itertools.cycle((1, 3, 17, 30))
     return [[(7 * i + number % 3) % vocab_size for i in range(next(lengths))] for number in range(count)]
+
+
+def spoil_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on one bit of one derived score of attention is wrong."""
+    compiled = attention_rows.attention_scores
+
+    def wrong(*arguments: Any) -> None:
+        compiled(*arguments)
+        scores = arguments[-1]
+        scores[0, 0, 3] = np.nextafter(scores[0, 0, 3], np.float32(9))
+
+    wrong.prepare = lambda *arguments: None  # type: ignore[attr-defined]
+    monkeypatch.setattr(attention_rows, "attention_scores", wrong)

@@ -40,7 +40,7 @@ def explanation_pages(found: Explanation, places: Sequence[int] = ()) -> Iterato
         yield ""
         yield candidates_table(each)
         yield ""
-        yield lens_table(found, each)
+        yield lens_table(each)
     if found.steps:
         yield ""
         yield from timeline(found)
@@ -123,7 +123,7 @@ def candidates_table(token: ExplainedToken) -> Table:
     return table
 
 
-def lens_table(found: Explanation, token: ExplainedToken) -> Table:
+def lens_table(token: ExplainedToken) -> Table:
     """What the model would have said after each layer, the last first."""
     table = plain_table(f"If the model had ended earlier, in place of {shown(token.piece, PIECE)}")
     for column in ("layer", "its rank", "chosen"):
@@ -131,9 +131,7 @@ def lens_table(found: Explanation, token: ExplainedToken) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("likeliest", no_wrap=True)
     for row in reversed(token.lens):
-        best = (
-            f"{shown(found.pieces[i], PIECE)} {percent(p)}" for i, p in zip(row.ids, row.probabilities, strict=True)
-        )
+        best = (f"{shown(each.piece, PIECE)} {percent(each.probability)}" for each in row.guesses)
         table.add_row(
             "emb." if row.layer < 0 else str(row.layer),
             f"{row.rank:,}",

@@ -11,11 +11,11 @@ from typing import Annotated, Final
 
 import typer
 
-from cutaway.cli.console import error_console, first_use, quantity
+from cutaway.cli.console import error_console, first_use
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import KVDtype, Threads
 from cutaway.cli.prompt import read_prompt
-from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.errors import InvalidRequestError
 
 TEXT: Final = (
     "The capital of France is Paris, which lies on the Seine. In the year 1889 a tower of iron was built there; many "
@@ -62,7 +62,7 @@ def parity(
     from cutaway.cli.tables import output_console, print_whole
     from cutaway.engine.llm import LLM
     from cutaway.formats.open_model import open_model
-    from cutaway.memory.available import available_bytes
+    from cutaway.memory.available import check_free
     from cutaway.model.reference import load_reference
     from cutaway.tokenizer.legal_text import check_legal
 
@@ -87,12 +87,8 @@ def parity(
             )
         with open_model(llm.model.path) as source:
             needed = 4 * sum(math.prod(tensor.shape) for tensor in source.tensors.values())
-            free = available_bytes()
-            if needed > free:
-                raise CapacityError(
-                    f"the weights by definition take {quantity(needed, 'B')}, and {quantity(free, 'B')} are free. "
-                    "Free memory, or take a smaller model of the same family."
-                )
+            remedy = "Free memory, or take a smaller model of the same family."
+            check_free(needed, "the model by definition", remedy)
             _, exact = load_reference(source)
         streams = None if against is None else Streams(llm.runner.config.num_layers)
         found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams)

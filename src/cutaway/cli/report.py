@@ -1,12 +1,13 @@
 """The explanation of a command's answer: in the terminal, as a JSON file, as an HTML file.
 
 In: what was asked for; then the engine before the answer, and the answer. Out: pages and files. A command that offers
-it makes an ``AskedExplanation`` before the model is loaded, calls ``begin`` before the request, and what that returns
-behind it.
+it makes an ``AskedExplanation`` before the model is loaded, has the request computed within ``watching``, and calls
+what that gave behind it.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,31 +70,32 @@ class AskedExplanation:
         """Whether any of it is."""
         return self.in_terminal or self.report is not None or self.data is not None
 
-    def begin(self, llm: "LLM", *, with_ledger: bool = True) -> "Finish":
-        """Watch the engine's steps from now on; what is to be called with the answer. with_ledger: measure the machine,
-        and have the steps run timed.
+    def check_memory(self, llm: "LLM", num_prompt: int, params: "SamplingParams") -> None:
+        """Refuse what there is no memory for, before the answer."""
+        from cutaway.audit.explain.explanation import check_memory
+
+        if self.wanted:
+            check_memory(llm, num_prompt, params)
+
+    @contextmanager
+    def watching(self, llm: "LLM", *, with_ledger: bool = True) -> "Iterator[Finish]":
+        """Watch the engine's steps within; what is to be called with the answer, behind it. with_ledger: measure the
+        machine, and have the steps run timed.
         """
         if not self.wanted:
-            return lambda output, params, console: None
+            yield lambda output, params, console: None
+            return
         from cutaway.audit.explain.explanation import explain_output
-        from cutaway.audit.explain.steps import StepKeeper
-        from cutaway.audit.request_ledger import StepClocks, meter_of
+        from cutaway.audit.explain.steps import watched_steps
+        from cutaway.audit.request_ledger import meter_of
 
-        keeper = StepKeeper()
-        clocks = StepClocks(meter_of(llm)) if with_ledger else None
-        llm.engine().call(keeper.begin).result()
-        if clocks is not None:
-            llm.engine().call(clocks.begin).result()
+        with watched_steps(llm, meter_of(llm) if with_ledger else None) as seen:
 
-        def finish(output: "RequestOutput", params: "SamplingParams", console: "Console") -> None:
-            decisions = llm.engine().call(keeper.end).result()
-            ledger = None
-            if clocks is not None:
-                llm.engine().call(clocks.end).result()
-                ledger = clocks.ledger([output.request_id])
-            self._show(explain_output(llm, output, params, keeper.steps, decisions, ledger), console)
+            def finish(output: "RequestOutput", params: "SamplingParams", console: "Console") -> None:
+                ledger = seen.ledger(output.request_id)
+                self._show(explain_output(llm, output, params, seen.steps, seen.decisions, ledger), console)
 
-        return finish
+            yield finish
 
     def _show(self, found: Any, console: "Console") -> None:
         from cutaway.audit.explain.data import explanation_dict

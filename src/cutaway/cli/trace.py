@@ -119,11 +119,13 @@ def trace(
                     max_tap_bytes=limit,
                 )
                 params = SamplingParams(**with_advice(given, llm.default_params))
-                finish = asked.begin(llm, with_ledger=request is None)  # open steps have no clocks
-                stream = ask(llm, text, params, raw=raw, system=system, taps=request)
-                if request is not None:
-                    _tell_plan(request, llm, len(stream.prompt_token_ids), max_tokens)
-                listen(stream, compiling)
+                # Open steps have no clocks.
+                with asked.watching(llm, with_ledger=request is None) as finish:
+                    stream = ask(llm, text, params, raw=raw, system=system, taps=request)
+                    asked.check_memory(llm, len(stream.prompt_token_ids), params)
+                    if request is not None:
+                        _tell_plan(request, llm, len(stream.prompt_token_ids), max_tokens)
+                    listen(stream, compiling)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         say("\n")

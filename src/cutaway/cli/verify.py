@@ -16,7 +16,7 @@ from cutaway.cli.models import NAMES_A_MODEL, Json
 from cutaway.cli.options import ChatTemplate, Threads
 
 if TYPE_CHECKING:
-    from cutaway.audit.record.read_record import RecordedRequest
+    from cutaway.audit.record.recorded import RecordedRequest
     from cutaway.audit.record.replay import Difference
 
 DIFFERENT = 1
@@ -25,7 +25,8 @@ DIFFERENT = 1
 def verify(
     record: Annotated[Path, typer.Argument(help="A file that was written by --record.")],
     model: Annotated[
-        str | None, typer.Argument(help=f"Default: the name that the record has. {NAMES_A_MODEL}.")
+        str | None,
+        typer.Argument(help=f"Default: what the record names, if it is on this machine. {NAMES_A_MODEL}."),
     ] = None,
     chat_template: ChatTemplate = None,
     threads: Threads = None,

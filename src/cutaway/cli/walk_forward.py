@@ -10,9 +10,9 @@ from typing import Final
 from rich.console import RenderableType
 from rich.table import Table
 
+from cutaway.audit.lens import LensRow
 from cutaway.audit.walk.attention import Look, Looks, LooksOfHead
 from cutaway.audit.walk.forward import QUANTIZED, SeenEmbedding, SeenForward, SeenLayer, SeenOperation
-from cutaway.audit.walk.lens import Guess
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.audit.walk.vectors import Spread
 from cutaway.audit.walk.walk import Walk
@@ -270,11 +270,11 @@ def _layers_table(forward: SeenForward, width: int) -> Table:
     def stream(row: Spread) -> list[str]:
         return [number(row.norm), *([signed(row.least), signed(row.greatest)] if wide else [])]
 
-    def guess(guesses: Sequence[Guess]) -> str:
-        return f"{shown(guesses[0].piece, 8)} {percent(guesses[0].probability)}"
+    def guess(lens: LensRow) -> str:
+        return f"{shown(lens.guesses[0].piece, 8)} {percent(lens.guesses[0].probability)}"
 
     # The embedding has no attention.
-    table.add_row("embed", *stream(forward.layers[0].before), *([""] * 5), guess(forward.embedding_guesses))
+    table.add_row("embed", *stream(forward.layers[0].before), *([""] * 5), guess(forward.embedding_lens))
     for layer in forward.layers:
         average = layer.attention.average
         table.add_row(
@@ -288,7 +288,7 @@ def _layers_table(forward: SeenForward, width: int) -> Table:
                 f"{each.position}:{_look(each, 7)}"
                 for each in _others(average.strongest, forward.context)[: 2 if wide else 1]
             ),
-            guess(layer.guesses),
+            guess(layer.lens),
         )
     return table
 
@@ -355,8 +355,8 @@ def _looks_sentences(walk: Walk) -> Iterator[str]:
             f"{quoted(look.piece)} ({back(look.distance)})."
         )
     yield (
-        "The engine never stores these percentages; they are derived from its queries and keys in float64. The proof: "
-        f"percentages × values is its own attention output in all layers, to {forward.largest_difference:.0e}."
+        "The engine never stores these percentages; they are derived from its queries and keys. The proof: its own "
+        "attention output follows from the same scores in all layers, to the bit."
     )
 
 
@@ -396,5 +396,5 @@ def _layer_in_full(layer: SeenLayer, context: int, width: int) -> Iterator[Rende
         )
     yield table
     yield ""
-    guesses = [f"{quoted(each.piece)} {percent(each.probability)}" for each in layer.guesses]
+    guesses = [f"{quoted(each.piece)} {percent(each.probability)}" for each in layer.lens.guesses]
     yield paragraph(f"If the model ended here it would say {listed(guesses)}.", width)

@@ -17,9 +17,10 @@ from cutaway.formats.source import ModelSource
 from cutaway.memory.available import available_bytes
 from cutaway.memory.kv_cache import position_bytes
 from cutaway.memory.plan import MemoryPlan
+from cutaway.memory.workspace import workspace_bytes
 from cutaway.model.config import ModelConfig
 from cutaway.model.loader import expected_tensors, matrices_of, memory_bytes, tile_format
-from cutaway.model.shapes import BUFFERS, Limits, dimensions
+from cutaway.model.shapes import Limits, dimensions
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.sampling.row import SamplerScratch
 
@@ -52,7 +53,7 @@ def plan_memory(
     return MemoryPlan(
         runtime=runtime,
         weights=sum(memory_bytes(source.tensors[name]) for name in names),
-        workspace=sum(row.nbytes(sizes) for row in BUFFERS)
+        workspace=workspace_bytes(sizes)
         + threads * sum(array.nbytes for array in SamplerScratch.allocate(config.vocab_size)),
         position=position_bytes(config, kv_dtype),
         page_length=settings.page_length,

@@ -33,8 +33,9 @@ class LocalModel:
     entry: CatalogueEntry | HubAlias | None = None
 
 
-def resolve(name: str, progress: Progress | None = None, *, refresh: bool = False) -> LocalModel:
-    """Returns the files that ``name`` means; fetches them if they are not on this machine.
+def resolve(name: str, progress: Progress | None = None, *, refresh: bool = False, fetches: bool = True) -> LocalModel:
+    """Returns the files that ``name`` means; fetches them if they are not on this machine. fetches: False: that is a
+    ModelFileError instead, and nobody is asked for them.
 
     A catalogued file was verified by SHA-256 when it was fetched and is checked by its size here. Of a repository whose
     model is in the hub's cache the hub is asked only to ``refresh`` it. A file that was named by its path is not read:
@@ -45,7 +46,7 @@ def resolve(name: str, progress: Progress | None = None, *, refresh: bool = Fals
     """
     if not name.strip():
         raise InvalidRequestError(f"the model's name is empty. {known_names()}", field="model")
-    progress = progress or _no_progress
+    progress = (progress or _no_progress) if fetches else None
     if name in CATALOGUE:
         return _resolve_entry(CATALOGUE[name], progress)
     if found := find_hub_alias(name):
@@ -89,7 +90,8 @@ def known_names() -> str:
     )
 
 
-def _resolve_entry(entry: CatalogueEntry, progress: Progress) -> LocalModel:
+def _resolve_entry(entry: CatalogueEntry, progress: Progress | None) -> LocalModel:
+    """progress: None: nothing is fetched."""
     path = final_path(entry)
     try:
         if path.exists() and not is_whole(entry):
@@ -100,11 +102,15 @@ def _resolve_entry(entry: CatalogueEntry, progress: Progress) -> LocalModel:
             )
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error}. Check its rights, or set CUTAWAY_CACHE.") from error
-    return LocalModel(entry.alias, fetch(entry, progress), entry)
+    if progress is None and not path.exists():
+        raise _not_here(entry.alias)
+    return LocalModel(entry.alias, path if progress is None else fetch(entry, progress), entry)
 
 
-def _resolve_hub(name: HubName, progress: Progress, refresh: bool) -> Path:
-    """A repository's model: from the cache where that has it, else fetched. refresh: ask the hub all the same."""
+def _resolve_hub(name: HubName, progress: Progress | None, refresh: bool) -> Path:
+    """A repository's model: from the cache where that has it, else fetched. progress: None: nobody is asked. refresh:
+    ask the hub all the same.
+    """
     from cutaway.hub import hub_cache, hub_files  # the client is loaded for hub names only
 
     failed: CutawayError | None = None
@@ -115,6 +121,8 @@ def _resolve_hub(name: HubName, progress: Progress, refresh: bool) -> Path:
                 return folder if files.first is None else folder / files.first
         except CutawayError as error:  # other models of the repository are in the cache; the hub may have this one
             failed = error
+    if progress is None:
+        raise _not_here(str(name)) from failed
     try:
         listing = hub_files.list_files(name.repository)
     except DownloadError as error:
@@ -171,6 +179,10 @@ def _no_such_model(name: str) -> CutawayError:
     elif parse_hub_name(PREFIX + name):
         meant = f" Names on the Hugging Face hub have an owner, as in owner/{name}."
     return InvalidRequestError(f"unknown model {name!r}.{meant} {known_names()}", field="model")
+
+
+def _not_here(name: str) -> CutawayError:
+    return ModelFileError(f"{name} is not on this machine. Fetch it: cutaway pull {name}")
 
 
 def _names_in(folder: Path, wanted: str) -> str:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from cutaway.errors import CapacityError
+
 MEMINFO: Final = Path("/proc/meminfo")
 MEMBERSHIP: Final = Path("/proc/self/cgroup")
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -22,6 +24,15 @@ def available_bytes(meminfo: Path = MEMINFO, membership: Path = MEMBERSHIP, cgro
     free = available_memory(meminfo.read_text()) if meminfo.exists() else None
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if free is None else free
     return min([free, *(left for folder in _groups(membership, cgroups) if (left := _left_in(folder)) is not None)])
+
+
+def check_free(needed: int, what: str, remedy: str) -> None:
+    """Raises CapacityError where ``needed`` bytes are more than this process can still have: a system that promises
+    more than it has would kill it when they are first written to. what: takes them, for the error.
+    """
+    free = available_bytes()
+    if needed > free:
+        raise CapacityError(f"{what} takes {needed:,} bytes, and {free:,} are available. {remedy}")
 
 
 def _kilobytes(text: str, wanted: str) -> int | None:

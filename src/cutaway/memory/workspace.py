@@ -15,6 +15,11 @@ from cutaway.ops.cpu.arrays import Activation, AttentionScratch
 from cutaway.ops.cpu.memory import Arena, aligned
 
 
+def workspace_bytes(dimensions: Mapping[str, int]) -> int:
+    """What ``allocate_workspace`` takes, but for what aligns its buffers."""
+    return sum(row.nbytes(dimensions) for row in BUFFERS)
+
+
 def allocate_workspace(dimensions: Mapping[str, int], float_type: type[np.floating[Any]] = np.float32) -> Workspace:
     """All buffers, zeroed, each at a multiple of 64 bytes.
 

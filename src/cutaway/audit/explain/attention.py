@@ -1,8 +1,7 @@
 """Where the tokens of an answer looked: the attention of each head of each layer, sparse.
 
-In: queries of rows, the keys and values of all positions before, what the engine's attention gave. Out: for each row
-and head the few positions that it attended most, and for each row the average over all heads. The probabilities are
-derived in float64 (``audit.walk.attention``); how far they are, with the values, from the engine's own results is told.
+In: rows of attention probabilities, layer by layer while they are computed (``taps.attention_rows`` proves them). Out:
+for each row and head the few positions that it attended most, and for each row the average over all heads.
 """
 
 from collections.abc import Sequence
@@ -12,14 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.explain.replay import OpenRows, Replay
-from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows, weighted_values_of_rows
 from cutaway.model.config import ModelConfig
 
 MOST_OF_HEAD: Final = 4  # positions that are kept of a head
 MOST_OF_AVERAGE: Final = 24
 MOST_KEPT: Final = 500_000  # entries of all heads, rows and positions together: what bounds an explanation's size
-MOST_AT_ONCE: Final = 4_000_000  # probabilities in memory
 
 Array = npt.NDArray[Any]
 
@@ -38,40 +34,33 @@ def kept_of_head(rows: int, config: ModelConfig) -> int:
     return max(1, min(MOST_OF_HEAD, MOST_KEPT // max(1, rows * config.num_layers * config.num_heads)))
 
 
-def see_attention(config: ModelConfig, replay: Replay, rows: OpenRows, kept: int) -> tuple[list[Looked], float]:
-    """For each row, and the greatest difference between the engine's results and those of the probabilities."""
-    L, T, H, _ = rows.queries.shape
-    C = rows.start + T
-    count = min(kept, C)
-    positions = np.full((T, L, H, count), -1, np.int32)
-    probabilities = np.zeros((T, L, H, count), np.float32)
-    average = np.zeros((T, C))
-    difference = 0.0
-    at_once = max(1, MOST_AT_ONCE // (H * C))
-    for layer in range(L):
-        rule = ScoreRule(config.windows[layer], config.attention_scale, config.attention_cap)
-        keys = replay.keys(layer, C).astype(np.float64)
-        values = replay.values(layer, C).astype(np.float64)
-        for first in range(0, T, at_once):
-            part = slice(first, min(T, first + at_once))
-            places = np.arange(rows.start, rows.start + T)[part]
-            found = probabilities_of_rows(rows.queries[layer, part].astype(np.float64), keys, places, rule)
-            mixed = weighted_values_of_rows(found, values)
-            difference = max(difference, float(np.abs(mixed - rows.attended[layer, part]).max()))
-            average[part] += found.sum(axis=1)
-            best = _largest(found, count)
-            positions[part, layer] = np.where(np.take_along_axis(found, best, -1) > 0, best, -1)
-            probabilities[part, layer] = np.take_along_axis(found, best, -1)
-    average /= L * H
-    return [
-        Looked(_strongest(average[t, : rows.start + t + 1]), positions[t], probabilities[t]) for t in range(T)
-    ], difference
+class LookedRows:
+    """Of consecutive rows, growing layer by layer."""
 
+    def __init__(self, config: ModelConfig, start: int, num_rows: int, kept: int) -> None:
+        """start: position of the first row. kept: positions of each head."""
+        self._start, self._heads = start, config.num_layers * config.num_heads
+        shape = num_rows, config.num_layers, config.num_heads, min(kept, start + num_rows)
+        self._positions = np.full(shape, -1, np.int32)
+        self._probabilities = np.zeros(shape, np.float32)
+        self._sums = np.zeros((num_rows, start + num_rows))
 
-def _largest(found: Array, count: int) -> Array:
-    """Places of the ``count`` largest along the last axis, the largest first, the lowest place first among equals."""
-    order: Array = np.argsort(-found, axis=-1, kind="stable")[..., :count]
-    return order
+    def add(self, layer: int, rows: slice, weights: Array) -> None:
+        """Probabilities [k, H, C] of these rows in a layer, over the first positions."""
+        self._sums[rows, : weights.shape[2]] += weights.sum(axis=1, dtype=np.float64)
+        best = np.argsort(-weights, axis=-1, kind="stable")[..., : self._positions.shape[3]]  # the lowest among equals
+        found, count = np.take_along_axis(weights, best, -1), best.shape[2]
+        self._positions[rows, layer, :, :count] = np.where(found > 0, best, -1)
+        self._probabilities[rows, layer, :, :count] = found
+
+    def looked(self) -> list[Looked]:
+        """Of each row, once all layers have been added."""
+        return [
+            Looked(_strongest(sums[: self._start + row + 1] / self._heads), positions, probabilities)
+            for row, (sums, positions, probabilities) in enumerate(
+                zip(self._sums, self._positions, self._probabilities, strict=True)
+            )
+        ]
 
 
 def _strongest(average: Array) -> tuple[tuple[int, float], ...]:

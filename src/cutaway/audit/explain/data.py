@@ -29,7 +29,6 @@ def explanation_dict(found: Explanation) -> dict[str, Any]:
         "steps": [step_dict(each) for each in found.steps],
         "decisions": [each._asdict() for each in found.decisions],
         "block_length": found.block_length,
-        "largest_difference": found.largest_difference,
         "ledger": None if found.ledger is None else found.ledger.as_dict(),
     }
 

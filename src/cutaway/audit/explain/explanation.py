@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cutaway.audit.explain.attention import Looked, kept_of_head, see_attention
-from cutaway.audit.explain.lens import LensRow, lens_of
-from cutaway.audit.explain.replay import Replay
-from cutaway.audit.explain.steps import StepKeeper
-from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
+from cutaway.audit.explain.attention import Looked, kept_of_head
+from cutaway.audit.explain.replay import Replay, replay_bytes
+from cutaway.audit.explain.steps import watched_steps
+from cutaway.audit.lens import LensRow, lens_of
+from cutaway.audit.request_ledger import SharedLedger, StepMeter
 from cutaway.audit.walk.choice import Choice as SeenChoice
 from cutaway.audit.walk.choice import see_choices
 from cutaway.audit.walk.tokens import SeenToken, see_tokens
@@ -24,6 +24,7 @@ from cutaway.engine.llm import LLM
 from cutaway.engine.outputs import FinishReason, RequestOutput, Statistics
 from cutaway.engine.step_outcome import SeenStep
 from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.memory.available import check_free
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.numerics import NUMERICS_VERSION
 from cutaway.sampling.params import SamplingParams, fresh_seed
@@ -31,6 +32,7 @@ from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.sampler import sample_row
 from cutaway.scheduler.decisions import Decision
 
+GUESSES: Final = 3  # of the lens, of each layer
 MOST_EXPLAINED: Final = 1024
 """Tokens of an answer: every one of them takes 0.1 s and some kilobytes."""
 
@@ -69,7 +71,6 @@ class Explanation:
     steps: tuple[SeenStep, ...]
     decisions: tuple[Decision, ...]
     block_length: int  # positions of a page
-    largest_difference: float  # of attention: derived probabilities · values beside the engine's results
     ledger: SharedLedger | None  # what the answer took, operation by operation; None where it wasn't measured
 
     @property
@@ -88,24 +89,16 @@ def explain(
     """Answer, and explain the answer.
 
     prompt: ids. meter: has the answer's steps run timed, for its ledger. Raises what ``LLM.generate`` raises;
-    InvalidRequestError for more than one choice, or an answer that is too long; ComputationError if the open run
-    doesn't give the same tokens.
+    InvalidRequestError for more than one choice, or an answer that is too long; CapacityError where memory does not
+    suffice; ComputationError if the open run doesn't give the same tokens.
     """
     params = params or SamplingParams()
     check_explainable(params)
     params = dataclasses.replace(params, seed=fresh_seed() if params.seed is None else params.seed)
-    keeper, clocks = StepKeeper(), None if meter is None else StepClocks(meter)
-    llm.engine().call(keeper.begin).result()
-    if clocks is not None:
-        llm.engine().call(clocks.begin).result()
-    try:
+    check_memory(llm, len(prompt), params)
+    with watched_steps(llm, meter) as seen:
         output = llm.generate([list(prompt)], params, use_tqdm=False)[0]
-    finally:
-        decisions = llm.engine().call(keeper.end).result()
-        if clocks is not None:
-            llm.engine().call(clocks.end).result()
-    ledger = None if clocks is None else clocks.ledger([output.request_id])
-    return explain_output(llm, output, params, keeper.steps, decisions, ledger)
+    return explain_output(llm, output, params, seen.steps, seen.decisions, seen.ledger(output.request_id))
 
 
 def check_explainable(params: SamplingParams) -> None:
@@ -116,6 +109,22 @@ def check_explainable(params: SamplingParams) -> None:
         raise InvalidRequestError(
             f"max_tokens is {params.max_tokens}; an explanation has {MOST_EXPLAINED} tokens at most. Name fewer.",
             "max_tokens",
+        )
+
+
+def check_memory(llm: LLM, num_prompt: int, params: SamplingParams) -> None:
+    """Before the answer: whether there is memory to explain it, however long it becomes. Raises CapacityError."""
+    _check_memory(llm, num_prompt, min(params.max_tokens or MOST_EXPLAINED, llm.runner.context - num_prompt))
+
+
+def _check_memory(llm: LLM, num_prompt: int, num_answer: int) -> None:
+    config = llm.runner.config
+    if num_answer > 0:
+        length, kept = num_prompt + num_answer - 1, kept_of_head(num_answer, config)
+        check_free(
+            replay_bytes(llm.runner, length, num_answer, kept),
+            f"explaining {num_answer} tokens behind {num_prompt}, beside the engine's own memory,",
+            "Free memory, shorten the prompt, name a smaller max_tokens, or give the engine less (kv_tokens, memory).",
         )
 
 
@@ -130,6 +139,7 @@ def explain_output(
     """Explain an answer that is there. params: those in effect, with ``output.seed``. Raises as ``explain``."""
     runner, tokenizer = llm.runner, llm.tokenizer
     prompt, answer = output.prompt_token_ids, list(output.outputs[0].token_ids)
+    _check_memory(llm, len(prompt), len(answer))
     asked = llm.requests.make((None, prompt), dataclasses.replace(params, seed=output.seed), lambda _: None).generation
     choice, scratch = Choice(0, asked.asked, tokenizer), SamplerScratch.allocate(runner.vocab_size)
     replay = Replay(runner, len(prompt) + len(answer) - 1)
@@ -137,13 +147,10 @@ def explain_output(
     kept = kept_of_head(len(answer), runner.config)
     chosen_in = _steps_of(output.request_id, len(prompt), steps)
     tokens: list[ExplainedToken] = []
-    difference = 0.0
-    for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else []):
+    for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else [], kept):
         first = len(tokens)
         ids = answer[first : first + len(rows.logits)]
-        lens = lens_of(runner, rows.residual, ids)
-        looks, apart = see_attention(runner.config, replay, rows, kept)
-        difference = max(difference, apart)
+        lens = lens_of(runner, tokenizer.piece, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):
             row = choice.row(rows.logits[place])
             with float_environment():
@@ -165,7 +172,7 @@ def explain_output(
                     step=chosen_in.get(position, -1),
                     choice=seen,
                     lens=lens[place],
-                    looked=looks[place],
+                    looked=rows.looked[place],
                 )
             )
     return Explanation(
@@ -185,7 +192,6 @@ def explain_output(
         steps=tuple(steps),
         decisions=tuple(decisions),
         block_length=runner.kv.page_length,
-        largest_difference=difference,
         ledger=ledger,
     )
 
@@ -197,7 +203,7 @@ def _ids_of(prompt: Sequence[int], tokens: Sequence[ExplainedToken]) -> set[int]
         choice = token.choice
         named = (*choice.candidates, choice.winner, choice.runner_up)
         found |= {each.id for each in named if each is not None}
-        found = found.union(*(row.ids for row in token.lens))
+        found |= {each.id for row in token.lens for each in row.guesses}
     return found
 
 

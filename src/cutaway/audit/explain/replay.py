@@ -1,7 +1,7 @@
 """An answer computed again, open: the rows from which its tokens were chosen, as they pass through the layers.
 
-In: a runner, the ids of prompt and answer. Out: chunks of rows: the residual stream, queries, attention's results, and
-the logits, which are the answer's own to the bit, since a token's result depends on nothing but its sequence. So all
+In: a runner, the ids of prompt and answer. Out: chunks of rows: the residual stream, what attention looked at, and the
+logits, which are the answer's own to the bit, since a token's result depends on nothing but its sequence. So all
 tokens of the answer go through together, and the engine's own pages and buffers stay as they are.
 """
 
@@ -12,17 +12,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.audit.explain.attention import Looked, LookedRows
+from cutaway.audit.lens import lens_bytes
+from cutaway.audit.taps.attention_rows import attention_rows, prepare_attention_rows
 from cutaway.engine.runner import ModelRunner
-from cutaway.memory.kv_cache import allocate_kv_pool
-from cutaway.memory.kv_read import read_keys, read_values
-from cutaway.memory.workspace import allocate_workspace
+from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, position_bytes
+from cutaway.memory.workspace import allocate_workspace, workspace_bytes
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.forward import forward_compiled, rebind
-from cutaway.ops.cpu.arrays import Floats
+from cutaway.model.records import Workspace
+from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
 CHUNK: Final = 64  # rows that are open at a time: what is kept of them is some hundred megabytes at most
+MOST_AT_ONCE: Final = 1_000_000  # attention probabilities in memory; a row's own may be more
+BYTES_OF_WEIGHT: Final = 48  # of each: its score, three float64 on the way, the order of all
 
 Array = npt.NDArray[Any]
 
@@ -33,9 +38,23 @@ class OpenRows:
 
     start: int  # position of the first
     residual: Floats  # [L + 1, T, D]: embedded, then after each layer
-    queries: Floats  # [L, T, H, Dh], rotated
-    attended: Floats  # [L, T, H, Dh]
+    looked: list[Looked]  # of each row
     logits: Floats  # [T, V]
+
+
+def replay_bytes(runner: ModelRunner, length: int, answer: int, kept: int) -> int:
+    """Memory that an explanation takes beside the engine's. length: positions that will be computed, of which so many
+    are open, for the answer; kept: positions of each head's attention.
+    """
+    config, rows = runner.config, min(CHUNK, answer)
+    heads = config.num_layers * config.num_heads
+    pool = position_bytes(config, runner.kv_dtype) * SUBTILE * -(-length // SUBTILE)
+    closed = workspace_bytes({**runner.dimensions, "T": min(runner.max_step_tokens, length), "O": 1})
+    opened = workspace_bytes({**runner.dimensions, "T": rows, "O": rows, "n": 1})
+    streams = 4 * rows * ((config.num_layers + 1) * config.width + runner.vocab_size)
+    weights = BYTES_OF_WEIGHT * max(MOST_AT_ONCE, config.num_heads * length) + 8 * rows * length
+    lens = lens_bytes(runner, rows * (config.num_layers + 1))
+    return pool + max(closed, opened + streams + max(weights, lens)) + 8 * answer * heads * kept
 
 
 class Replay:
@@ -43,6 +62,7 @@ class Replay:
 
     def __init__(self, runner: ModelRunner, length: int) -> None:
         """length: positions that will be computed."""
+        prepare_attention_rows(runner)
         self._runner = runner
         self._num_pages = -(-length // SUBTILE)
         self.pool = allocate_kv_pool(runner.config, self._num_pages, SUBTILE, runner.kv_dtype)
@@ -57,47 +77,44 @@ class Replay:
             batch = make_batch([Piece(start, ids[start : start + size], self._pages)])
             runner.team.run(forward_compiled, runner.loaded.record, batch, self.pool.record, work)
 
-    def open_rows(self, start: int, ids: Sequence[int]) -> Iterator[OpenRows]:
-        """Open: the tokens from position ``start`` on, chunk by chunk."""
+    def open_rows(self, start: int, ids: Sequence[int], kept: int) -> Iterator[OpenRows]:
+        """Open: the tokens from position ``start`` on, chunk by chunk. kept: positions of each head's attention.
+
+        Raises ComputationError where the derived attention is not the engine's, to the bit.
+        """
         runner, config = self._runner, self._runner.config
-        H, Dh, L = config.num_heads, config.head_dim, config.num_layers
         size = min(CHUNK, len(ids))
         work = allocate_workspace({**runner.dimensions, "T": size, "O": size, "n": 1})
         alone = ThreadTeam(1)
         for first in range(0, len(ids), size):
             tokens = ids[first : first + size]
-            T = len(tokens)
-            residual = np.zeros((L + 1, T, config.width), np.float32)
-            queries, attended = np.zeros((2, L, T, H, Dh), np.float32)
-
-            def tap(
-                team: Any,
-                name: str,
-                layer: int,
-                array: Array,
-                residual: Floats = residual,
-                queries: Floats = queries,
-                attended: Floats = attended,
-            ) -> None:
-                if name == "add_positions":
-                    residual[0] = array
-                elif name == "rope":
-                    queries[layer] = array[:, : H * Dh].reshape(-1, H, Dh)
-                elif name == "attention":
-                    attended[layer] = array.reshape(-1, H, Dh)
-                elif name == "ffn_residual":
-                    residual[layer + 1] = array
-
-            batch = make_batch([Piece(start + first, tokens, self._pages, outputs=T)])
+            batch = make_batch([Piece(start + first, tokens, self._pages, outputs=len(tokens))])
+            tap = _Rows(runner, work, self.pool, batch, LookedRows(config, start + first, len(tokens), kept))
             with float_environment():
                 rebind({"tap": tap})(alone.members()[0], runner.loaded.record, batch, self.pool.record, work)
-            logits = np.array(work.logits[:T, : runner.vocab_size])
-            yield OpenRows(start + first, residual, queries, attended, logits)
+            logits = np.array(work.logits[: len(tokens), : runner.vocab_size])
+            yield OpenRows(start + first, tap.residual, tap.looked.looked(), logits)
 
-    def keys(self, layer: int, length: int) -> Array:
-        """Of the first positions, as attention takes them: [C, Hkv, Dh]."""
-        return read_keys(self.pool, layer, self._pages, length)
 
-    def values(self, layer: int, length: int) -> Array:
-        """The same of the values."""
-        return read_values(self.pool, layer, self._pages, length)
+class _Rows:
+    """The tap of one chunk."""
+
+    def __init__(self, runner: ModelRunner, work: Workspace, pool: KVPool, batch: Batch, looked: LookedRows) -> None:
+        self._runner, self._work, self._pool, self._batch = runner, work, pool, batch
+        config = runner.config
+        self._at_once = max(1, MOST_AT_ONCE // (config.num_heads * (int(batch.positions[-1]) + 1)))
+        self.residual = np.zeros((config.num_layers + 1, len(batch.tokens), config.width), np.float32)
+        self.looked = looked
+
+    def __call__(self, team: Any, name: str, layer: int, array: Array) -> None:
+        """Keep what is wanted of an operation."""
+        if name == "add_positions":
+            self.residual[0] = array
+        elif name == "attention":
+            for first in range(0, len(array), self._at_once):
+                rows = slice(first, min(len(array), first + self._at_once))
+                places = np.arange(rows.start, rows.stop)
+                found = attention_rows(self._runner, self._work, self._pool, self._batch, layer, places)
+                self.looked.add(layer, rows, found.weights())
+        elif name == "ffn_residual":
+            self.residual[layer + 1] = array

@@ -118,9 +118,9 @@ def _notes(found: Explanation) -> list[str]:
     return [
         f"Numerics version {found.numerics_version}: the rows were computed again, open, and gave the same tokens to "
         "the bit.",
-        f"Attention is derived from the same queries and keys in float64; with the values it differs from the engine's "
-        f"results by {found.largest_difference:.1e} at most. Of each head the {_kept(found)} strongest positions are "
-        "kept; the average is over all of them, before any is left out.",
+        "Attention is derived from the same queries and keys; the engine's own results follow from it, to the bit. Of "
+        f"each head the {_kept(found)} strongest positions are kept; the average is over all of them, before any is "
+        "left out.",
         "The lens is the model's last norm and head, applied after earlier layers: nothing in training asked for it.",
         "This file loads nothing.",
     ]
@@ -154,7 +154,7 @@ def _token(token: ExplainedToken) -> dict[str, Any]:
             [
                 each.rank,
                 rounded(each.chosen),
-                [number for i, p in zip(each.ids, each.probabilities, strict=True) for number in (i, rounded(p))],
+                [number for guess in each.guesses for number in (guess.id, rounded(guess.probability))],
             ]
             for each in token.lens
         ],

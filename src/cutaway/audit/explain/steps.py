@@ -1,9 +1,14 @@
-"""The engine's steps while an answer was computed: an observer that keeps what it sees.
+"""The engine's steps while an answer was computed: an observer that keeps what it sees, and may have them timed.
 
-In: an engine's core. Out: its steps, and what the scheduler decided meanwhile and why.
+In: an engine. Out: its steps, what the scheduler decided meanwhile and why, and what the answer took.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
 from cutaway.engine.core import EngineCore
+from cutaway.engine.llm import LLM
 from cutaway.engine.observer import Observer
 from cutaway.engine.step_outcome import SeenStep, StepOutcome
 from cutaway.scheduler.decisions import Decision
@@ -32,3 +37,37 @@ class StepKeeper(Observer):
         decisions = core.scheduler.log.read()
         places = [place for place, each in enumerate(decisions) if each is self._first]
         return decisions[places[-1] + 1 :] if places else decisions
+
+
+class WatchedSteps:
+    """What was seen; whole once the watching has ended."""
+
+    def __init__(self, meter: StepMeter | None) -> None:
+        self.keeper = StepKeeper()
+        self.clocks = None if meter is None else StepClocks(meter)
+        self.decisions: list[Decision] = []
+
+    @property
+    def steps(self) -> list[SeenStep]:
+        """All steps, whosever they were."""
+        return self.keeper.steps
+
+    def ledger(self, request_id: str) -> SharedLedger | None:
+        """What a request took; None where nothing was measured."""
+        return None if self.clocks is None else self.clocks.ledger([request_id])
+
+
+@contextmanager
+def watched_steps(llm: LLM, meter: StepMeter | None = None) -> Iterator[WatchedSteps]:
+    """Watch the engine's steps within. meter: has them run timed."""
+    found = WatchedSteps(meter)
+    engine = llm.engine()
+    try:
+        engine.call(found.keeper.begin).result()
+        if found.clocks is not None:
+            engine.call(found.clocks.begin).result()
+        yield found
+    finally:
+        found.decisions = engine.call(found.keeper.end).result()
+        if found.clocks is not None:
+            engine.call(found.clocks.end).result()

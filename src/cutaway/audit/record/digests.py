@@ -26,6 +26,8 @@ from cutaway.hub.whole_file import write_whole
 Told = Callable[[int, int], object]
 """Is told of the bytes that were read, and of how many there are."""
 
+VERSION: Final = 3
+"""Of how digests are made: those that were kept by another are not taken."""
 TEMPLATE_KEY: Final = "tokenizer.chat_template"
 TOKENIZER_FILES: Final = (
     "tokenizer.json",
@@ -106,26 +108,36 @@ def _values(values: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     for key in sorted(values):
         digest.update(json.dumps(key).encode("ascii") + b":")
-        for piece in _bytes_of(values[key]):
+        for piece in value_bytes(values[key]):
             digest.update(piece)
         digest.update(b"\n")
     return digest.hexdigest()
 
 
-def _bytes_of(value: Any) -> Iterable[bytes]:
-    """Of a metadata value; no two values have the same."""
+def value_bytes(value: Any) -> Iterable[bytes]:
+    """Of a metadata value; no two values have the same, nor is one the beginning of another: each part says what it is
+    and how much follows.
+    """
     if isinstance(value, StringArray):
-        for raw in value.raw_list():
-            yield len(raw).to_bytes(8, "little") + raw
+        texts = value.raw_list()
+        yield b"s" + _count(len(texts))
+        for raw in texts:
+            yield _count(len(raw)) + raw
     elif isinstance(value, np.ndarray):
-        yield f"{value.dtype.str}{value.shape}".encode("ascii") + np.ascontiguousarray(value).tobytes()
+        kind = f"{value.dtype.str}{value.shape}".encode("ascii")
+        yield b"a" + _count(len(kind)) + kind + np.ascontiguousarray(value).tobytes()
     elif isinstance(value, list | tuple):
+        yield b"l" + _count(len(value))
         for each in value:
-            yield b"["
-            yield from _bytes_of(each)
+            yield from value_bytes(each)
     else:
         plain = value.item() if isinstance(value, np.generic) else value
-        yield f"{type(plain).__name__} {json.dumps(plain)}".encode("ascii")
+        text = f"{type(plain).__name__} {json.dumps(plain)}".encode("ascii")
+        yield b"v" + _count(len(text)) + text
+
+
+def _count(number: int) -> bytes:
+    return number.to_bytes(8, "little")
 
 
 def _place(path: Path) -> str:
@@ -141,7 +153,7 @@ def _place(path: Path) -> str:
         facts = [(str(each.resolve()), *_stat(each.stat())) for each in files]
     except OSError as error:
         raise ModelFileError(f"{path} can't be read ({error.strerror}). Check the path.") from None
-    return hashlib.sha256(json.dumps([2, facts]).encode("ascii")).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([VERSION, facts]).encode("ascii")).hexdigest()[:32]
 
 
 def _stat(found: os.stat_result) -> tuple[int, int, int, int]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cutaway.audit.record.read_record import RecordContent, Session, read_record
+from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.receipts import statement
+from cutaway.audit.record.recorded import RecordContent, Session
 from cutaway.audit.record.signatures import Signer
 from cutaway.errors import InvalidRequestError, shown
 
@@ -91,17 +92,16 @@ def read_held(text: str) -> Any:
 
 def _found(content: dict[str, Any], hashed: str, session: Session, signer: Signer | None) -> FoundReceipt:
     request = session.by_id[str(content.get("request"))]
-    end = {} if request.end is None else request.end.content
     return FoundReceipt(
         content.get("number", 0),
         request.id,
         str(content.get("root")),
         hashed,
-        end.get("time"),
+        request.time,
         session.header.content.get("model"),
         session.header.content.get("tensors"),
-        len(request.tokens),
-        end.get("reason"),
+        request.tokens,
+        request.reason,
         _signature(content, signer),
     )
 

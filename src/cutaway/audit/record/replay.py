@@ -10,7 +10,8 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
 from cutaway.audit.record.lines import Body
-from cutaway.audit.record.read_record import RecordedRequest, token_name
+from cutaway.audit.record.read_record import token_name
+from cutaway.audit.record.recorded import RecordedRequest
 from cutaway.audit.record.request_lines import OF_THE_RUN
 from cutaway.engine.generation import Arrival
 from cutaway.engine.llm import LLM

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.audit.record.operations import AFTER, Operation, Rows
-from cutaway.audit.record.read_record import RecordedRequest
+from cutaway.audit.record.recorded import RecordedRequest
 from cutaway.audit.record.tensor_files import folder_of
 from cutaway.errors import InvalidRequestError, ModelFileError
 from cutaway.formats.safetensors import open_safetensors

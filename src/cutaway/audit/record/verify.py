@@ -13,13 +13,14 @@ from typing import Any, Final
 from cutaway.audit.record.digests import ModelDigests, Told, model_digests, text_digest
 from cutaway.audit.record.levels import OPERATIONS, TENSORS, TOKENS, check_level
 from cutaway.audit.record.operations import Operations
-from cutaway.audit.record.read_record import RecordContent, RecordedRequest, Session, read_record
+from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorded import RecordContent, RecordedRequest, Session
 from cutaway.audit.record.recorder import Recorder
 from cutaway.audit.record.replay import CollectedLines, Difference, replay
 from cutaway.audit.record.session import GRAMMARS, package_version
 from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.engine.llm import LLM
-from cutaway.errors import InvalidRequestError, shown
+from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError, shown
 from cutaway.hub.resolve import resolve
 from cutaway.ops.numerics import NUMERICS_VERSION
 
@@ -52,9 +53,9 @@ def verify(
     told: Told | None = None,
     heard: Heard | None = None,
 ) -> Verdict:
-    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has.
-    chat_template: where the sessions were started with another than the model's own. told: of how much of a model was
-    read. heard: of each request.
+    """Verify a record, a file or what was read of it. model: default, the name that each of its sessions has, if that
+    is on this machine: whoever wrote a record has nothing fetched here. chat_template: where the sessions were started
+    with another than the model's own. told: of how much of a model was read. heard: of each request.
 
     Raises InvalidRequestError where the file is no record, or one that this version can't replay.
     """
@@ -63,14 +64,14 @@ def verify(
     if content.changed is not None:
         verdict.difference = content.changed
         return verdict
-    digests: dict[str, ModelDigests] = {}  # of each model that is named, read once
+    digests: dict[Path, ModelDigests] = {}  # of each model, read once
     loaded: _Loaded | None = None
     try:
         for session in content.sessions:
             setting = _Setting.of(session, model, content.path)
-            if setting.model not in digests:
-                digests[setting.model] = model_digests(resolve(setting.model).path, told, fresh=True)
-            verdict.difference = _other_model(session, setting, digests[setting.model])
+            if setting.path not in digests:
+                digests[setting.path] = model_digests(setting.path, told, fresh=True)
+            verdict.difference = _other_model(session, setting, digests[setting.path])
             if verdict.difference is not None:
                 return verdict
             if loaded is None or loaded.setting != setting:
@@ -84,7 +85,7 @@ def verify(
                     "the template that was named" if chat_template else "the model's own; name another that was used"
                 )
                 return verdict
-            for request in session.requests:
+            for request in (each.read() for each in session.requests):
                 found = loaded.replay(request)
                 if heard is not None:
                     heard(request, found)
@@ -104,22 +105,17 @@ def _notes(content: RecordContent) -> list[str]:
     own = package_version(GRAMMARS)
     for session in content.sessions:
         made = session.header.content.get("grammars")
-        if made != own and any(_has_form(each) for each in session.requests):
+        if made != own and any(each.has_form for each in session.requests):
             notes.append(
                 f"masks of structured outputs were made by {GRAMMARS} {shown(made)}, and are made by {own!r} here: "
                 "another version may allow other tokens"
             )
         for request in session.requests:
-            if request.end is None:
+            if not request.has_end:
                 notes.append(f"request {request.id} has no end: its engine or its record ended first")
-            elif request.receipt is None:
+            elif not request.has_receipt:
                 notes.append(f"request {request.id} has no receipt: its engine or its record ended first")
     return notes
-
-
-def _has_form(request: RecordedRequest) -> bool:
-    params = request.begin.content.get("params")
-    return isinstance(params, dict) and params.get("structured_outputs") is not None
 
 
 @dataclass(frozen=True)
@@ -127,6 +123,7 @@ class _Setting:
     """What an engine must be, so that it can replay a session."""
 
     model: str
+    path: Path  # of the model
     level: str
     context: int
     kv_dtype: str
@@ -146,7 +143,20 @@ class _Setting:
         name = model if model is not None else header.get("model")
         if not isinstance(name, str) or not isinstance(header.get("kv_dtype"), str):
             raise InvalidRequestError(f"{where} model and kv_dtype must be texts. The record is damaged.", "record")
-        return _Setting(name, check_level(header.get("level")), header["context"], header["kv_dtype"])
+        level = check_level(header.get("level"))
+        place = _path_here(name, where) if model is None else resolve(name).path
+        return _Setting(name, place, level, header["context"], header["kv_dtype"])
+
+
+def _path_here(name: str, where: str) -> Path:
+    """Of a model that a record names. Raises ModelFileError where it is not on this machine."""
+    try:
+        return resolve(name, fetches=False).path
+    except CutawayError as error:
+        raise ModelFileError(
+            f"{where} there is no model {shown(name)} here, and a record has nothing fetched ({error}) Name the model "
+            "behind the record: cutaway verify RECORD MODEL."
+        ) from error
 
 
 def _other_model(session: Session, setting: _Setting, digests: ModelDigests) -> str | None:
@@ -167,7 +177,7 @@ class _Loaded:
         self._collected = CollectedLines()
         self._compare = TensorCompare(path) if setting.level == TENSORS else None
         self.llm = LLM(
-            setting.model,
+            str(setting.path),
             threads=threads,
             max_model_len=setting.context,
             kv_dtype=setting.kv_dtype,

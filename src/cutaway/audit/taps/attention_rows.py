@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import ComputationError
+from cutaway.memory.kv_cache import KVPool
 from cutaway.model.batch import Piece, make_batch
+from cutaway.model.records import Workspace
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.attention import TILE
 from cutaway.ops.cpu.attention_scores import attend_scores, attention_scores
@@ -33,12 +35,15 @@ class AttentionRows(NamedTuple):
         return found
 
 
-def attention_rows(runner: ModelRunner, batch: Batch, layer: int, rows: Places) -> AttentionRows:
-    """Of these tokens of the step that is being run open, behind its attention in this layer.
+def attention_rows(
+    runner: ModelRunner, work: Workspace, pool: KVPool, batch: Batch, layer: int, rows: Places
+) -> AttentionRows:
+    """Of these tokens of the step that is being run open, behind its attention in this layer. work, pool: those that
+    the step runs in, the runner's or others.
 
     Raises ComputationError if the result that follows from the scores has other bits than the engine's.
     """
-    config, work = runner.config, runner.workspace
+    config = runner.config
     heads = config.num_heads, config.num_kv_heads, config.head_dim
     window, scale, cap = config.windows[layer], runner.loaded.record.attention_scale, runner.loaded.record.attention_cap
     some = batch._replace(positions=batch.positions[rows], sequences=batch.sequences[rows])
@@ -47,10 +52,9 @@ def attention_rows(runner: ModelRunner, batch: Batch, layer: int, rows: Places) 
     again = np.empty((len(rows), config.num_heads * config.head_dim), np.float32)
     member = ThreadTeam(1).members()[0]
     with float_environment():
-        attention_scores(
-            member, work.qkv[rows], some, runner.kv.record, layer, *heads, window, scale, cap, work.scratch, scores
-        )
-        attend_scores(member, scores, some, runner.kv.record, layer, *heads, window, work.scratch, again)
+        kv = pool.record
+        attention_scores(member, work.qkv[rows], some, kv, layer, *heads, window, scale, cap, work.scratch, scores)
+        attend_scores(member, scores, some, kv, layer, *heads, window, work.scratch, again)
     wrong = int((again.view(np.uint32) != work.attended[rows].view(np.uint32)).sum())
     if wrong:
         raise ComputationError(

@@ -109,7 +109,7 @@ class TapWatch:
             table = rows.batch.block_tables[rows.batch.sequences[tokens[0]]]
             values = cache_rows(runner.kv, tensor.name, layer, table, positions)
         elif tensor.name in DERIVED:
-            found = attention_rows(runner, rows.batch, layer, places)
+            found = attention_rows(runner, runner.workspace, runner.kv, rows.batch, layer, places)
             values = found.scores if tensor.name == "attn.scores" else found.weights()
         elif tensor.name != tensor.source:
             part = tensor.name.rpartition(".")[2]

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.walk.attention import Looks, ScoreRule, SeenAttention, average_looks, see_attention
-from cutaway.audit.walk.lens import Guess, guesses_at
+from cutaway.audit.lens import LensRow, lens_of
+from cutaway.audit.taps.attention_rows import attention_rows
+from cutaway.audit.walk.attention import Looks, SeenAttention, average_looks, see_attention
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.audit.walk.vectors import Spread, spread
 from cutaway.engine.runner import ModelRunner
@@ -25,6 +26,7 @@ from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.tokenizer.tokenizer import Tokenizer
 
 FIRST_NUMBERS: Final = 4
+GUESSES: Final = 5
 QUANTIZED: Final = "_input"  # the end of the names of taps that show a quantised input
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -83,7 +85,7 @@ class SeenLayer:
     ffn_adds: Spread
     after: Spread  # the stream after that
     attention: SeenAttention
-    guesses: tuple[Guess, ...]  # the likeliest next tokens if this were the last layer
+    lens: LensRow  # what the model would say if this were the last layer
     operations: tuple[SeenOperation, ...]
 
 
@@ -96,21 +98,23 @@ class SeenForward:
     embeddings: tuple[SeenEmbedding, ...]  # of this step's tokens
     pairs: tuple[SeenPair, ...]  # none without rotary positions
     outside: tuple[SeenOperation, ...]  # operations outside the layers
-    embedding_guesses: tuple[Guess, ...]  # the likeliest next tokens if there were no layers
+    embedding_lens: LensRow  # what it would say if there were no layers
     layers: tuple[SeenLayer, ...]
     attention: Looks  # averaged over all heads and layers
-    largest_difference: float  # of all layers' attention: see ``SeenAttention.difference``
 
 
 class _Recorder:
-    """A tap that keeps the last token's row of each array, and all rows of the embedding with what positions added."""
+    """A tap that keeps the last token's row of each array and its attention in each layer, and all rows of the
+    embedding with what positions added.
+    """
 
     def __init__(self, runner: ModelRunner, batch: Batch) -> None:
         self.operations: dict[tuple[str, int], SeenOperation] = {}
         self.rows: dict[tuple[str, int], Array] = {}
         self.embedded: Array = np.empty(0)
+        self.attention: list[Array] = []
         self._sizes = {**runner.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
-        self._vocab_size = runner.vocab_size
+        self._runner, self._batch, self._vocab_size = runner, batch, runner.vocab_size
         self._kv, self._pages, self._length = runner.kv, batch.block_tables[0], int(batch.positions[-1]) + 1
         self._present = taps_of(runner.config)
         self._before = ""  # the tap before
@@ -124,6 +128,10 @@ class _Recorder:
         self.rows[name, layer] = row
         if name == "add_positions":
             self.embedded = np.array(array)
+        elif name == "attention":
+            last = np.array([len(self._batch.tokens) - 1])
+            found = attention_rows(self._runner, self._runner.workspace, self._kv, self._batch, layer, last)
+            self.attention.append(found.weights()[0])
         if name not in self._present:
             return
         if name in PARTS:
@@ -150,6 +158,7 @@ class OpenStep(NamedTuple):
     start: int  # position of its first token
     rows: Mapping[tuple[str, int], Array]  # the last token's, by tap and layer
     embedded: Array  # [T, D]
+    attention: Sequence[Array]  # of each layer, the last token's probabilities [H, C]
     operations: Mapping[tuple[str, int], SeenOperation]
     logits: Floats  # [V] of the last token
 
@@ -162,25 +171,12 @@ def run_open(runner: ModelRunner, tokens: Sequence[SeenToken], start: int) -> Op
     batch = make_batch([Piece(start, [token.id for token in tokens[start:]], list(range(runner.kv.num_pages)))])
     recorder = _Recorder(runner, batch)
     logits = np.array(runner.step_open(batch, recorder)[0])
-    return OpenStep(batch, start, recorder.rows, recorder.embedded, recorder.operations, logits)
+    return OpenStep(batch, start, recorder.rows, recorder.embedded, recorder.attention, recorder.operations, logits)
 
 
 def see_looks(runner: ModelRunner, tokens: Sequence[SeenToken], step: OpenStep) -> list[SeenAttention]:
-    """The last token's attention in each layer; ``step`` is the runner's latest."""
-    config = runner.config
-    H, Dh = config.num_heads, config.head_dim
-    pages, context = step.batch.block_tables[0], len(tokens)
-    return [
-        see_attention(
-            step.rows["rope", layer][: H * Dh].reshape(H, Dh),
-            read_keys(runner.kv, layer, pages, context),
-            read_values(runner.kv, layer, pages, context),
-            step.rows["attention", layer].reshape(H, Dh),
-            tokens,
-            ScoreRule(config.windows[layer], config.attention_scale, config.attention_cap),
-        )
-        for layer in range(config.num_layers)
-    ]
+    """The last token's attention in each layer."""
+    return [see_attention(each, runner.config.num_kv_heads, tokens) for each in step.attention]
 
 
 def average_of_layers(looks: Sequence[SeenAttention], tokens: Sequence[SeenToken]) -> Looks:
@@ -188,11 +184,13 @@ def average_of_layers(looks: Sequence[SeenAttention], tokens: Sequence[SeenToken
     return average_looks(np.array([each.average.probabilities for each in looks]), tokens)
 
 
-def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[SeenToken], step: OpenStep) -> SeenForward:
-    """Everything that a pass shows; ``step`` is the runner's latest, tokens: the sequence up to its last."""
+def see_forward(
+    runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[SeenToken], step: OpenStep, chosen: int
+) -> SeenForward:
+    """Everything that a pass shows. tokens: the sequence up to its last; chosen: the token that followed."""
     rows, num_layers = step.rows, runner.config.num_layers
     stream = [rows["add_positions", -1], *(rows["ffn_residual", layer] for layer in range(num_layers))]
-    at_embedding, *guesses = guesses_at(runner, tokenizer, np.array(stream))
+    (lens,) = lens_of(runner, tokenizer.piece, np.array(stream)[:, None], [chosen], GUESSES)
     looks = see_looks(runner, tokens, step)
     layers = tuple(
         SeenLayer(
@@ -203,7 +201,7 @@ def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[Seen
             ffn_adds=spread(rows["ffn_post_norm", layer]),
             after=spread(stream[layer + 1]),
             attention=looks[layer],
-            guesses=guesses[layer],
+            lens=lens[1 + layer],
             operations=tuple(each for (_, where), each in step.operations.items() if where == layer),
         )
         for layer in range(num_layers)
@@ -217,10 +215,9 @@ def see_forward(runner: ModelRunner, tokenizer: Tokenizer, tokens: Sequence[Seen
         ),
         pairs=_pairs(runner.loaded.record.inverse_frequencies, rows["rope_angles", -1]),
         outside=tuple(each for (_, layer), each in step.operations.items() if layer < 0),
-        embedding_guesses=at_embedding,
+        embedding_lens=lens[0],
         layers=layers,
         attention=average_of_layers(looks, tokens),
-        largest_difference=max(each.difference for each in looks),
     )
 
 

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cutaway.audit.ledger import LEAST_REPEATS, Ledger, measure_ledger
+from cutaway.audit.lens import lens_bytes
 from cutaway.audit.limits import MachineLimits
+from cutaway.audit.taps.attention_rows import prepare_attention_rows
 from cutaway.audit.walk.attention import Looks
 from cutaway.audit.walk.choice import Choice, see_choices
 from cutaway.audit.walk.forward import SeenForward, average_of_layers, run_open, see_forward, see_looks
@@ -22,6 +24,7 @@ from cutaway.engine.outputs import FinishReason
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
+from cutaway.memory.available import check_free
 from cutaway.model.batch import Piece, make_batch
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -159,6 +162,8 @@ def walk(
             "are the same.",
             "prompt",
         )
+    rows = 1 + runner.config.num_layers
+    check_free(lens_bytes(runner, rows), f"the lens over {rows} rows", "Free memory, or take a smaller context.")
     found = _generate(runner, tokenizer, prompt_ids, settings)
     return Walk(
         name=name,
@@ -199,6 +204,7 @@ def _generate(
     each_params = settings.params()
     detokenizer = tokenizer.detokenizer(prompt_ids=prompt_ids)
     ids = list(prompt_ids)
+    prepare_attention_rows(runner)
     start = _compute_all_but_last_chunk(runner, ids)
     forward: SeenForward | None = None
     new_tokens: list[NewToken] = []
@@ -206,14 +212,14 @@ def _generate(
     while True:
         tokens = see_tokens(tokenizer, ids)
         step = run_open(runner, tokens, start)
-        forward = forward or see_forward(runner, tokenizer, tokens, step)
-        looks = average_of_layers(see_looks(runner, tokens, step), tokens) if new_tokens else forward.attention
         batches.append(step.batch)
         position = len(ids)
         history = History(np.array(prompt_ids, np.int32), np.array(ids[len(prompt_ids) :], np.int32), NO_IDS)
         key = NoiseKey(settings.seed, 0, position)
         choices = see_choices(step.logits, each_params, key, scratch, history, tokenizer)
         winner = choices[0].winner
+        forward = forward or see_forward(runner, tokenizer, tokens, step, winner.id)
+        looks = average_of_layers(see_looks(runner, tokens, step), tokens) if new_tokens else forward.attention
         ended: FinishReason | None = None
         if winner.id in tokenizer.eos_ids:
             ended = "stop"
