@@ -19,7 +19,8 @@ from cutaway.engine.observer import Observed
 from cutaway.engine.steps import Tap
 from cutaway.scheduler.step import Step
 
-UNSEEN: Final = "the request was not recorded"
+UNRECORDED: Final = "it ended before it had a place in the queue, and no record begins earlier"
+"""What is told of a request that has no lines, in a record that is right."""
 
 
 class LineSink(Protocol):
@@ -158,7 +159,9 @@ class Recorder:
 
     def summary(self, generation: Generation) -> dict[str, Any]:
         """For whoever asked."""
-        return generation.summary or {"error": self._sink.error or UNSEEN}
+        if generation.summary is not None:
+            return generation.summary
+        return {"unrecorded": UNRECORDED} if self._sink.error is None else {"error": self._sink.error}
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """A fault of the recorder ends the record: to raise would end everybody's requests."""
@@ -168,6 +171,10 @@ class Recorder:
             self._sink.fail(error)
             self._logs.clear()
             self._hashes.clear()
+            self._places.clear()
+            self._open = None
+            if self._rows is not None:
+                self._rows.drop()
 
     def close(self) -> None:
         """The engine has ended."""
