@@ -6,7 +6,7 @@ PEER_OPTIONS ?=
 LOAD_OPTIONS ?=
 MODELS ?= qwen2.5-coder-0.5b-instruct
 
-.PHONY: run test check docs long clients fuzz schema load models fixtures peers
+.PHONY: run test check docs long clients fuzz schema load models fixtures peers parity
 
 # Install, and ask a model something.
 run:
@@ -63,3 +63,7 @@ fixtures:
 # Speed and memory beside other engines, round by round; benchmarks/peers/__init__.py tells which packages PEERS needs.
 peers:
 	.venv/bin/python benchmarks/peers.py $(GGUF) --peer-python $(PEERS) $(PEER_OPTIONS)
+
+# Parity beside transformers, every family; PEERS needs torch, transformers and gguf.
+parity:
+	CUTAWAY_LONG_TESTS=1 CUTAWAY_PEERS_PYTHON=$(PEERS) .venv/bin/pytest tests/cli/test_parity_beside_transformers.py

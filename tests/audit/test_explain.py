@@ -22,14 +22,14 @@ from cutaway.audit.lens import end_of_forward, lens_of
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.request_ledger import meter_of
 from cutaway.audit.walk.vectors import log_softmax
+from cutaway.engine.observer import Observer
 from cutaway.engine.runner import ModelRunner
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import StepOutcome
 from cutaway.errors import CapacityError, ComputationError, InvalidRequestError
 from cutaway.formats.gguf import open_gguf
 from cutaway.memory import available, kv_cache, workspace
 from cutaway.model.batch import Piece, make_batch
 from cutaway.ops.cpu.memory import Arena
-from cutaway.scheduler.step import Step
 from support.tapped import spoil_a_score, tapped_engine
 from support.tiny_families import CASES, PROMPTS, write_case
 
@@ -307,19 +307,16 @@ def test_what_is_kept_of_heads_is_bounded(llm: LLM) -> None:
     assert kept_of_head(100_000, config) == 1
 
 
-def test_a_watcher_that_fails_harms_nobody(llm: LLM, prompt: list[int]) -> None:
-    class Broken:
-        def wants_clocks(self, step: Step) -> bool:
-            return False
+def test_an_observer_that_fails_harms_nobody(llm: LLM, prompt: list[int]) -> None:
+    class Broken(Observer):
+        def stepped(self, outcome: StepOutcome) -> None:
+            raise ValueError("an observer's own fault")
 
-        def saw(self, seen: SeenStep) -> None:
-            raise ValueError("a watcher's own fault")
-
-    llm.engine().call(lambda core: core.watchers.append(Broken())).result()
-    with pytest.warns(UserWarning, match="a watcher's own fault"):
+    llm.engine().call(lambda core: core.observers.append(Broken())).result()
+    with pytest.warns(UserWarning, match="an observer's own fault"):
         output = llm.generate([prompt], PARAMS, use_tqdm=False)[0]
     assert len(output.outputs[0].token_ids) == 10
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []
 
 
 def test_as_data(found: Explanation) -> None:
@@ -348,7 +345,7 @@ def test_an_answer_that_fails_leaves_no_watcher(llm: LLM, limits: MachineLimits)
     """Neither of both, whatever ends the watching."""
     watching = watched_steps(llm, meter_of(llm, limits))
     seen = watching.__enter__()
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == [seen.keeper, seen.clocks]
+    assert llm.engine().call(lambda core: list(core.observers)).result() == [seen.keeper, seen.clocks]
     error = ZeroDivisionError()
     assert not watching.__exit__(type(error), error, None)
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []

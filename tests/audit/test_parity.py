@@ -173,6 +173,12 @@ def test_budgets_hold_for_every_family(tmp_path: Path, name: str) -> None:
     assert_within(write_case(tmp_path / "tiny.gguf", name), "f16")
 
 
+def test_caps_far_above_what_they_cap(tmp_path: Path) -> None:
+    """The caps of Gemma 2's own files: what they round is a part of the cap, however small the numbers are."""
+    changes = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 300.0}
+    assert_within(write_case(tmp_path / "tiny.gguf", "gemma2", **changes), "f16")
+
+
 @pytest.mark.skipif(not LONG, reason="it compiles kernels of every format: CUTAWAY_LONG_TESTS=1")
 @pytest.mark.parametrize("name", FORMATS)
 def test_budgets_hold_for_every_block_format(tmp_path: Path, name: str) -> None:

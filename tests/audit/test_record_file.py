@@ -1,6 +1,5 @@
 """The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
 
-import errno
 import json
 import os
 import resource
@@ -436,26 +435,6 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     assert request.end is None
 
 
-def test_values_that_find_no_room_leave_nothing(
-    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record ends with an error, the answer is whole, and the folder has no part of a file."""
-    path = tmp_path / "answers.jsonl"
-
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(content[:1000])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
-        monkeypatch.setattr(Path, "write_bytes", full)
-        output = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)[0]
-    assert len(output.outputs[0].token_ids) == 2
-    assert output.record is not None
-    assert "No space left on device" in output.record["error"]
-    assert list(folder_of(path).iterdir()) == []
-
-
 def test_a_fault_leaves_nothing_of_the_step(
     smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,3 +475,12 @@ def test_a_request_that_never_had_a_place_is_no_error(smollm2_path: Path, tmp_pa
     content = read_record(path)
     assert content.changed is None
     assert len(list(content.receipts)) == len([each for each in outputs if "receipt" in (each.record or {})])
+
+
+def test_what_is_wrong_with_a_line_in_between_is_said(path: Path) -> None:
+    """It was read on, as it could be the torn end of a session; the error is the line's own all the same."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"id":7', b'"id":NaN')
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(BrokenLineError, match=r"line 3 is no JSON \(NaN is no number"):
+        read_record(path)

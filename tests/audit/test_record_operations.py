@@ -65,7 +65,8 @@ def run(runner: ModelRunner, parts: list[tuple[int, int]], beside: int = 0) -> t
 
         def tap(name: str, layer: int, array: Any, opened: OpenStep = opened) -> None:
             heard.append((name, layer))
-            opened(name, layer, array)
+            if (name, layer) in opened.wanted:
+                opened.see(name, layer, array)
 
         runner.step_open(make_batch(batch), tap)
         opened.commit()

@@ -30,6 +30,7 @@ from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.errors import CutawayError, InvalidRequestError, ModelFileError
 from cutaway.formats.gguf import open_gguf
 from cutaway.formats.safetensors import open_safetensors
+from cutaway.hub import whole_file
 from support.long import LONG
 from support.records import Content, contents, write_chained
 from support.tiny_llama import write_tiny_llama
@@ -374,16 +375,16 @@ def test_a_full_disk_ends_the_record_and_no_answer(
 ) -> None:
     """The third file of values has no room: what there was until then verifies, and nothing half is left."""
     path, params = tmp_path / "answers.jsonl", SamplingParams(temperature=0.8, seed=5, max_tokens=5)
-    write_bytes, written = Path.write_bytes, []
+    replace, written = os.replace, []
 
-    def full(self: Path, content: bytes) -> int:
-        written.append(write_bytes(self, content[: 100 if len(written) == 2 else None]))
+    def full(source: Path, target: Path) -> None:
+        written.append(target)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return written[-1]
+        replace(source, target)
 
     with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, TENSORS)) as llm:
-        monkeypatch.setattr(Path, "write_bytes", full)
+        monkeypatch.setattr(whole_file.os, "replace", full)
         answer = llm.generate(PROMPT, params, use_tqdm=False)[0]
         monkeypatch.undo()
     assert len(answer.outputs[0].token_ids) == 5

@@ -28,7 +28,7 @@ from cutaway.audit.request_ledger import (
     works_of_pieces,
 )
 from cutaway.engine.runner import ModelRunner
-from cutaway.engine.step_watch import SeenPiece, SeenStep
+from cutaway.engine.step_outcome import SeenPiece, SeenStep
 from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
 
@@ -186,7 +186,7 @@ def test_of_requests_that_run_together(llm: LLM, weight_bytes: dict[str, int], l
     assert all(row.seconds > 0 for row in whole.rows)
     data = json.loads(json.dumps(whole.as_dict(), allow_nan=False))
     assert [each["name"] for each in data["operations"]] == [row.name for row in whole.rows]
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []
 
 
 def test_timed_steps_give_the_same_tokens(llm: LLM, weight_bytes: dict[str, int], limits: MachineLimits) -> None:

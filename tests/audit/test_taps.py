@@ -299,16 +299,16 @@ def test_several_answers_have_rows_of_their_own(tiny: Path, n: int, num_blocks: 
 def test_a_step_that_failed_is_not_seen(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tapped_engine(tiny) as engine:
         asking = engine.ask(PROMPT, PARAMS, TapRequest("layers.1.attention", "logits"))
-        step_open, calls = engine.runner.step_open, []
+        step_tapped, calls = engine.runner.step_tapped, []
 
         def fails_once(*arguments: Any) -> Any:
             calls.append(len(arguments[0].tokens))
-            logits = step_open(*arguments)
+            logits = step_tapped(*arguments)
             if len(calls) in (1, 4):
                 raise MemoryError("of the test")
             return logits
 
-        monkeypatch.setattr(engine.runner, "step_open", fails_once)
+        monkeypatch.setattr(engine.runner, "step_tapped", fails_once)
         while engine.core.has_work:
             with suppress(MemoryError):
                 engine.core.step()

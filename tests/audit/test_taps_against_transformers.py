@@ -3,11 +3,9 @@
 
 The reference run in float64 stands between: it is transformers' values but for their float32, so that a tap that showed
 another tensor, layer, head or position would be seen at once; and what is tapped is as far from it as it is from
-transformers'. The fixture is made by ``oracles/make_taps_fixture.py``.
+transformers'.
 """
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +18,13 @@ from cutaway.formats.gguf import open_gguf
 from cutaway.model.reference import load_reference
 from support.rig import Part, run_reference
 from support.tapped import tapped_engine
-from support.tiny_families import CASES, PROMPTS, write_case
-
-FIXTURE = np.load(Path(__file__).parents[1] / "fixtures" / "taps_reference.npz")
-META = json.loads(str(FIXTURE["meta"]))
-IDS, ROWS = PROMPTS[META["prompt"]], META["rows"]
-EXACT = 2e-5
-"""Of the reference run's hidden states to transformers', relative to the greatest: float32 makes about 1e-6 of it."""
-ROUNDED = 0.06
-"""Root mean square of the tapped values' error relative to that of the values: int8 activations make 2 to 4 %."""
-OTHER = 0.3
-"""… to those of another layer or position at least: so another tensor is no rounding."""
-
-
-def distance(found: npt.NDArray[Any], exact: npt.NDArray[Any]) -> float:
-    """Root mean square of the difference, relative to that of the values."""
-    return float(np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()))
+from support.tiny_families import CASES
+from support.transformers_states import IDS, OTHER, ROUNDED, ROWS, distance, states_of
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_transformers(name: str, tmp_path: Path) -> None:
-    path = write_case(tmp_path / "tiny.gguf", name)
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == str(FIXTURE[f"{name}.sha256"]), "another file"
-    hidden, attentions = FIXTURE[f"{name}.hidden"], FIXTURE[f"{name}.attentions"]
+    path, hidden, attentions, _, error = states_of(tmp_path, name)
     with tapped_engine(path) as engine:
         places = f"@{len(IDS) - ROWS}-{len(IDS) - 1}"
         names = ("add_positions", "resid", "output_norm", "attn.weights")
@@ -63,7 +45,7 @@ def test_they_are_transformers(name: str, tmp_path: Path) -> None:
     keys = ["add_positions", *(f"layers.{layer}.resid" for layer in range(num_layers - 1)), "output_norm"]
     for number, (place, key) in enumerate(zip(stream, keys, strict=True)):
         want = hidden[number]
-        assert np.abs(reference[place] - want).max() <= EXACT * np.abs(want).max(), place
+        assert np.abs(reference[place] - want).max() <= error[0] * np.abs(want).max(), place
         found = taps[key].values
         assert distance(found, want) <= ROUNDED, key
         others = [*np.delete(hidden, number, axis=0), np.roll(want, 1, axis=0)]

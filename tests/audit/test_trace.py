@@ -39,20 +39,20 @@ def test_tapped_and_mates_are_as_closed(llm: LLM) -> None:
     closed = [each.outputs for each in llm.generate(prompts, params)]
     llm.reset_prefix_cache()
     steps = []
-    step_open = llm.runner.step_open
+    step_tapped = llm.runner.step_tapped
 
     def counted(*arguments: Any) -> Any:
         steps.append(len(arguments[0].tokens))
-        return step_open(*arguments)
+        return step_tapped(*arguments)
 
-    llm.runner.step_open = counted  # type: ignore[method-assign]
+    llm.runner.step_tapped = counted  # type: ignore[method-assign]
     try:
         stream = llm.stream(prompts[0], params[0], taps=TapRequest("layers.*.resid", "layers.7.attn.weights"))
         first = next(stream)
         mates = llm.generate(prompts[1:], params[1:])
         whole = stream.run()
     finally:
-        del llm.runner.step_open
+        del llm.runner.step_tapped
     assert first.token_ids == closed[0][0].token_ids[:1]
     assert [whole.outputs, *(each.outputs for each in mates)] == closed
     assert len(steps) == 8

@@ -18,7 +18,6 @@ import pytest
 from command import COMMAND, assert_refused, cutaway, environment
 
 from cutaway.cli.chat_commands import ChatState, run_command
-from cutaway.cli.files import write_whole
 from cutaway.errors import CutawayError
 from cutaway.hub.paths import cache_root
 from cutaway.sampling.params import SamplingParams
@@ -210,16 +209,6 @@ def test_the_end_of_the_context_is_told_and_nothing_is_lost(smollm2_path: Path) 
     assert "error: the prompt has " in result.stderr
     assert "the context holds 64" in result.stderr
     assert result.returncode == 5
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "x.json"
-    write_whole(file, "old")
-    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(file, "new")
-    assert file.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
 class Terminal:

@@ -85,7 +85,7 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
     assert "a.html" in output.getvalue()
     assert all(f"at {place} was chosen" in output.getvalue() for place in (4, 6))
     assert output.getvalue().count("If the model had ended earlier") == 2
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 
 
@@ -105,8 +105,8 @@ def test_nothing_asked_nothing_watched(llm: LLM) -> None:
     asked = AskedExplanation(None, None, in_terminal=False)
     asked.check(SamplingParams(n=3))
     with asked.watching(llm):
-        assert llm.engine().call(lambda core: list(core.watchers)).result() == []
-    assert llm.engine().call(lambda core: list(core.watchers)).result() == []
+        assert llm.engine().call(lambda core: list(core.observers)).result() == []
+    assert llm.engine().call(lambda core: list(core.observers)).result() == []
 
 
 def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
@@ -144,5 +144,5 @@ def test_what_is_no_file_is_told_before_the_work(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/null")):
-        with pytest.raises(InvalidRequestError, match="no ordinary file"):
+        with pytest.raises(InvalidRequestError, match="pipe or device"):
             AskedExplanation(path, None, in_terminal=False).check(PARAMS)

@@ -58,6 +58,8 @@ def test_beside_transformers() -> None:
     far = Foreign("transformers 5", (dataclasses.replace(FOREIGN.rows[0], definition=1e-3),))
     assert verdict(FOUND, far)[-1].startswith("OVER: after ffn_residual of layer 0 the definition is not")
     assert "9.00e-03" in printed(FOUND, far)
+    told = verdict(FOUND, dataclasses.replace(far, otherwise=("windows is 0 there, 29 here",)))
+    assert told[-1] == "It reads the file otherwise: windows is 0 there, 29 here."
     assert parity_dict(FOUND, far)["against"]["first_over"] == {"name": "ffn_residual", "layer": 0}
 
 

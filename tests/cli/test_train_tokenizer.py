@@ -175,7 +175,7 @@ def test_the_same_file_every_time(tmp_path: Path, kind: str) -> None:
         (["--vocab-size", "900", "--kind", "unigram", "--pre", "gpt-2"], "--pre is 'gpt-2'; unigram cuts"),
         (["--vocab-size", "900", "--kind", "unigram", "--min-count", "2"], "--min-count is 2; it is about pairs"),
         (["--vocab-size", "300", "--out", "."], "is a folder"),
-        (["--vocab-size", "300", "--out", "/none/x.json"], "can't be written"),
+        (["--vocab-size", "300", "--out", "/none/x.json"], "there is no folder /none"),
         (["--vocab-size", "300", "--out", "x" * 300], "can't be written"),
         (["--vocab-size", "300", "--special", "\udcff"], "lone surrogate"),
         (["--vocab-size", "300", "--special", "x" * 257], "at most 256"),
@@ -318,7 +318,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     for out in (fifo, device):
         with pytest.raises(InvalidRequestError, match="is a pipe or device"):
             train(str(corpus), "--vocab-size", "260", "--out", str(out))
-        with pytest.raises(InvalidRequestError, match="is no file"):
+        with pytest.raises(InvalidRequestError, match="it is no ordinary file"):
             write_json({}, out)
     assert fifo.is_fifo()
     assert Path("/dev/null").is_char_device()

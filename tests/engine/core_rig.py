@@ -14,6 +14,7 @@ from cutaway.engine.outputs import CompletionOutput, Delta, RequestOutput
 from cutaway.engine.pooling import Pooling
 from cutaway.engine.received import Received
 from cutaway.engine.step_batch import ScratchPage
+from cutaway.engine.steps import TapName
 from cutaway.engine.watched import StepRows, Watched
 from cutaway.memory.block_manager import BlockManager
 from cutaway.ops.cpu.threads import float_environment
@@ -133,6 +134,10 @@ class SeenTokens:
 
     def begin(self, rows: Sequence[StepRows]) -> None:
         (self._rows,), self._new = rows, ({}, {})
+
+    @property
+    def wanted(self) -> set[TapName]:
+        return {("embed", -1), ("logits", -1)}
 
     def see(self, name: str, layer: int, array: Any) -> None:
         if name == self.fails:

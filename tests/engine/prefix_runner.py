@@ -4,11 +4,12 @@ It keeps tokens by page and place, as the KV pool does, so that a wrong, missing
 logits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from cutaway.engine.steps import Look
 from cutaway.ops.cpu.arrays import Batch, Floats
 
 
@@ -58,13 +59,19 @@ class PrefixRunner:
         prefixes = [self._prefix(batch, row) for row in batch.output_rows.tolist()]
         return np.array([self.logits_after(each) for each in prefixes]).reshape(-1, self.vocab_size)
 
-    def step_open(self, batch: Batch, tap: Callable[[str, int, Any], None]) -> Floats:
+    def step_tapped(self, batch: Batch, looks: Sequence[Look]) -> Floats:
         """The same; what can be seen are the tokens, and the logits."""
-        tap("embed", -1, batch.tokens)
+        self._show(looks, "embed", batch.tokens)
         logits = self.step(batch)
         self.open_steps += 1
-        tap("logits", -1, logits)
+        self._show(looks, "logits", logits)
         return logits
+
+    @staticmethod
+    def _show(looks: Sequence[Look], name: str, array: Any) -> None:
+        for look in looks:
+            if (name, -1) in look.wanted:
+                look.see(name, -1, array)
 
     def hidden_states(self, batch: Batch) -> Floats:
         """The hidden states of the batch's rows, 5 numbers each."""

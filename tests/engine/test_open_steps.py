@@ -30,7 +30,7 @@ class Timed:
     def __init__(self, rig: Rig, closed: float, opened: float) -> None:
         self.rig, self.kinds = rig, ""
         self.seconds = {"c": closed, "o": opened}
-        runner, step, step_open = rig.runner, rig.runner.step, rig.runner.step_open
+        runner, step, step_tapped = rig.runner, rig.runner.step, rig.runner.step_tapped
 
         def timed(batch: Batch) -> Floats:
             if not self._in_open:
@@ -41,12 +41,12 @@ class Timed:
             self._took("o")
             self._in_open = True
             try:
-                return step_open(batch, tap)
+                return step_tapped(batch, tap)
             finally:
                 self._in_open = False
 
         self._in_open = False
-        runner.step, runner.step_open = timed, timed_open  # type: ignore[method-assign]
+        runner.step, runner.step_tapped = timed, timed_open  # type: ignore[method-assign]
 
     def _took(self, kind: str) -> None:
         self.rig.clock.now += self.seconds[kind]
@@ -164,16 +164,16 @@ def test_a_step_that_failed_is_seen_once(monkeypatch: pytest.MonkeyPatch) -> Non
     rig = rig_with()
     watch = SeenTokens()
     answer = rig.ask(watch=watch, **LONG)
-    step_open, failed = rig.runner.step_open, []
+    step_tapped, failed = rig.runner.step_tapped, []
 
     def fails_once(batch: Batch, tap: Any) -> Floats:
-        logits = step_open(batch, tap)
+        logits = step_tapped(batch, tap)
         if not failed and len(watch.tokens) == 7:
             failed.append(dict(watch.tokens))
             raise MemoryError("of the test")
         return logits
 
-    monkeypatch.setattr(rig.runner, "step_open", fails_once)
+    monkeypatch.setattr(rig.runner, "step_tapped", fails_once)
     while rig.core.has_work:
         try:
             rig.core.step()

@@ -286,7 +286,7 @@ def read_everything(path: Path) -> None:
         for value in file.metadata.values():
             if isinstance(value, StringArray):
                 assert len(value.raw_list()) == len(value)
-                value.to_list()
+                list(value)
         for t in file.tensors.values():
             assert t.offset % file.alignment == 0
             assert t.offset + t.nbytes <= size

@@ -137,7 +137,7 @@ def test_open_and_timed_are_closed(tiny: Tiny, whole: Any) -> None:
         if not name.endswith("_input"):
             assert shapes[name] == tuple(evaluate(entry, sizes) for entry in shape), name
     clocks = new_clocks(2, len(TAPS) * 99)
-    timed = run_schedule(tiny.loaded, [LONGEST], step, forward=forward_timed, threads=2, clocks=clocks)
+    timed = run_schedule(tiny.loaded, [LONGEST], step, forward=forward_timed, threads=2, notes=clocks)
     for other in (opened, timed):
         assert sum(differing(other[place], whole[place]) for place in whole) == 0
 

@@ -139,7 +139,7 @@ def test_open_and_timed_are_closed(smollm2: LoadedModel, sequences: list[list[in
 
     for threads in (1, 2):
         clocks = new_clocks(threads, len(seen) // len(steps))
-        assert_same(run_schedule(smollm2, some, steps, forward=forward_timed, threads=threads, clocks=clocks), baseline)
+        assert_same(run_schedule(smollm2, some, steps, forward=forward_timed, threads=threads, notes=clocks), baseline)
         assert (clocks[:, 0] == 1 + len(seen) // len(steps)).all(), "a tap left no stamp"
 
 

@@ -3,9 +3,7 @@
 The fixture has each config.json and the tensors' names and shapes; the weights are made here and there alike.
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,25 +13,17 @@ from cutaway.formats.hf_folder import open_hf_folder
 from cutaway.model.config import FAMILIES
 from cutaway.model.loader import load_model
 from cutaway.model.reference import load_reference
-from support.hf_folders import Stored, write_folder
-from support.hf_weights import PROMPTS, bfloat16_values
+from support.hf_weights import PROMPTS
 from support.rig import Part, log_softmax, run_reference, run_schedule
-from support.weights import as_numbers
+from support.saved_folders import SAVED, saved_folder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SAVED: dict[str, dict[str, Any]] = json.loads((FIXTURES / "hf_folders.json").read_text())
 STEP = [Part(number, 0, len(ids)) for number, ids in enumerate(PROMPTS)]
 RUN = [case for case, saved in SAVED.items() if HF_FAMILIES[saved["config"]["model_type"]].architecture in FAMILIES]
 
 
 def folder_of(tmp_path: Path, case: str, type_name: str, shards: int) -> Path:
-    saved = SAVED[case]
-    model_type = saved["config"]["model_type"]
-    stored: Stored = {}
-    for name, shape in saved["shapes"].items():
-        values = bfloat16_values(name, tuple(shape), model_type)
-        stored[name] = (as_numbers(type_name, values), type_name, shape)
-    return write_folder(tmp_path / "model", saved["config"], stored, shards)
+    return saved_folder(tmp_path / "model", case, type_name, shards)
 
 
 def test_every_family_is_saved() -> None:

@@ -24,7 +24,7 @@ FORMATS = ("Q4_1", "Q8_0", "Q6_K", "IQ4_NL")
 _TABLE = """
     add fadd, sub fsub, mul fmul, div fdiv, sqrt fsqrt, absolute fabs, round_even frintx, fma fmla, maximum fcmgt,
     minimum fcmgt, to_float scvtf, to_int fcvtzs, maximum_int smax, add_int add, sub_int sub, mul_int mul, xor_int eor,
-    and_uint and, shift_left ushl, shift_right ushl, mul_high_uint umull2, replace_above cmgt, power_of_two shl,
+    and_uint and, shift_right ushl, mul_high_uint umull2, replace_above cmgt, power_of_two shl,
     and_bytes and, or_bytes orr, sub_bytes sub, shift_left_bytes ushl, shift_right_bytes ushl, look_up_bytes tbl,
     load_half fcvtl2, store_sized fcvtn2, load_sized_byte scvtf, store_sized_byte frintx,
     load_bfloat shll2, load_int8 sshll

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from cutaway.server.openai.messages import continues, read_messages
+from cutaway.server.answers.prompt import continues
+from cutaway.server.openai.messages import read_messages
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 

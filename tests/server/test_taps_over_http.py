@@ -11,8 +11,10 @@ import pytest
 
 from cutaway import LLM, SamplingParams, TapRequest
 from cutaway.engine.runner import ModelRunner
+from cutaway.server.openai.taps import TappedTensor
 from support.bits import differing
 from support.http_server import RunningServer, running
+from support.patience import SECONDS
 
 TAPS = ["layers.*.resid@answer", "layers.2.attn.weights", "layers.0.attention_input@2"]
 RESID = "layers.3.ffn_residual"
@@ -107,7 +109,7 @@ def test_what_is_refused(tapping: RunningServer, taps: Any, status: int, code: s
     [
         ([[1], [2, 3], [4]] * 3, ["logits"], "capacity_exceeded", "7,077,888 bytes together"),  # 9 · 4 · 4 · 49,152
         ([[1], [2, 3]], ["layers.2.atention"], "invalid_value", "nearest names are attention"),
-        ([[1], [2, 3]], ["embed@5"], "invalid_value", "'5'"),
+        ([[1], [2, 3]], ["embed@5"], "invalid_value", "selects no position"),
     ],
 )
 def test_prompts_of_one_body_are_refused_together(
@@ -117,6 +119,32 @@ def test_prompts_of_one_body_are_refused_together(
     reply = tapping.post("/v1/completions", {**BODY, "prompt": prompts, "taps": taps})
     assert (reply.status, reply.error["code"], reply.error["param"]) == (400, code, "taps")
     assert message in reply.error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_large_reply_holds_nobody_up(tapping: RunningServer, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """While tensors are written as text, which takes seconds where there are many, others are served."""
+    plain, begun, served, waited = TappedTensor.as_json, threading.Event(), threading.Event(), []
+
+    def slow(self: TappedTensor) -> dict[str, Any]:
+        begun.set()
+        waited.append(served.wait(20))
+        return plain(self)
+
+    monkeypatch.setattr(TappedTensor, "as_json", slow)
+    replies: list[Any] = []
+    body = {**BODY, "taps": ["logits"], "stream": stream}
+    asking = threading.Thread(target=lambda: replies.append(tapping.post("/v1/completions", body)), daemon=True)
+    asking.start()
+    assert begun.wait(SECONDS)
+    assert tapping.post("/v1/completions", BODY).status == 200
+    served.set()
+    asking.join(SECONDS)
+    assert waited == [True]
+    (reply,) = replies
+    found = [*reply.events][-2] if stream else reply.json
+    (taps,) = found["cutaway"]["taps"]
+    assert arrays(taps)["logits"].shape == (4, 49152)
 
 
 def test_a_server_takes_none_by_default(server: RunningServer) -> None:
@@ -157,16 +185,39 @@ def test_during_overload(smollm2_path: Path) -> None:
 def test_open_steps_are_compiled_before_there_are_requests(small: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the engine's thread: nobody else may use the runner, which others may be using."""
     threads: list[str] = []
-    plain = ModelRunner.step_open
+    plain = ModelRunner.prepare_tapped
 
     def noted(runner: ModelRunner, *arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return plain(runner, *arguments)
 
-    monkeypatch.setattr(ModelRunner, "step_open", noted)
+    monkeypatch.setattr(ModelRunner, "prepare_tapped", noted)
     with running(small):
         assert threads == []
     with running(small, max_tap_bytes=1_000_000) as server:
         assert threads == ["cutaway-engine"]
         assert server.post("/v1/completions", BODY).status == 200
         assert threads == ["cutaway-engine"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_cost_is_announced(tapping: RunningServer, small: LLM, stream: bool, n: int) -> None:
+    """By a header, which is the plan's sum for all prompts; without taps there is none."""
+    prompts, taps = ["The capital of France is", "One, two,"], ["layers.3.resid", "layers.2.attn.weights@answer"]
+    fields = {"prompt": prompts, "n": n, "temperature": 1.0, "max_tokens": 4, "ignore_eos": True, "stream": stream}
+    reply = tapping.post("/v1/completions", {**fields, "taps": taps})
+    lengths = [len(small.tokenizer.encode(each)) for each in prompts]
+    plans = [TapRequest(*taps).plan(small.runner, length, 4, n) for length in lengths]
+    assert reply.headers["cutaway-tap-bytes"] == str(sum(plan.num_bytes for plan in plans))
+    assert "cutaway-tap-bytes" not in tapping.post("/v1/completions", fields).headers
+
+
+def test_several_prompts_with_several_answers_are_held_to_the_limit_together(tapping: RunningServer) -> None:
+    """Half of it would be within the limit, and all of it never will be: 400, and not 429."""
+    body = {**BODY, "prompt": ["One", "Two"], "taps": ["layers.*.resid"], "max_tokens": 5, "temperature": 1.0}
+    assert tapping.post("/v1/completions", body).status == 200
+    reply = tapping.post("/v1/completions", {**body, "n": 2})
+    assert reply.status == 400
+    assert reply.error["code"] == "capacity_exceeded"
+    assert "2 prompts would keep up to" in reply.error["message"]

@@ -29,7 +29,7 @@ def timed(llm: LLM) -> Iterator[RunningServer]:
 
 def nobody_watches(llm: LLM) -> None:
     """Soon: the work behind a reply ends when it has been sent."""
-    until(lambda: not llm.engine().call(lambda core: list(core.watchers)).result(), "nobody watches the steps")
+    until(lambda: not llm.engine().call(lambda core: list(core.observers)).result(), "nobody watches the steps")
 
 
 def check_ledger(ledger: dict[str, Any], outputs: int) -> None:
@@ -132,7 +132,7 @@ def test_who_leaves_while_they_begin_is_not_watched(timed: RunningServer, llm: L
         beginning = asyncio.ensure_future(Timings.begin(llm, meter))
         await asyncio.sleep(0)  # it has asked
         go.set()
-        llm.engine().call(lambda core: len(core.watchers)).result()  # and has been answered; we haven't heard of it
+        llm.engine().call(lambda core: len(core.observers)).result()  # and has been answered; we haven't heard of it
         beginning.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beginning
@@ -146,7 +146,7 @@ def test_a_ledger_ends_with_the_server(llm: LLM) -> None:
         replies: list[Any] = []
         asked = threading.Thread(target=lambda: replies.append(started.get("/ledger?seconds=60")))
         asked.start()
-        until(lambda: bool(llm.engine().call(lambda core: list(core.watchers)).result()), "it looks")
+        until(lambda: bool(llm.engine().call(lambda core: list(core.observers)).result()), "it looks")
         started.tell_to_end()
         asked.join(SECONDS)
     assert (replies[0].status, replies[0].error["code"]) == (503, "shutdown")

@@ -102,9 +102,7 @@ def words() -> dict[str, Callable[..., None]]:
         found[name] = lanewise(getattr(simd, name), 2, *floats)
     for name in ("sqrt", "absolute", "round_even"):
         found[name] = lanewise(getattr(simd, name), 1, *floats)
-    for name in ("maximum_int", "add_int", "sub_int", "mul_int", "xor_int", "and_uint", "mul_high_uint"):
-        found[name] = lanewise(getattr(simd, name), 2, *ints)
-    for name in ("shift_left", "shift_right"):
+    for name in ("maximum_int", "add_int", "sub_int", "mul_int", "xor_int", "and_uint", "shift_right", "mul_high_uint"):
         found[name] = lanewise(getattr(simd, name), 2, *ints)
     for name in ("and_bytes", "or_bytes", "sub_bytes", "shift_left_bytes", "shift_right_bytes"):
         found[name] = of_bytes(getattr(simd, name))

@@ -71,7 +71,7 @@ def run_schedule(
     forward: Forward = forward_compiled,
     threads: int = 1,
     pages: Pages = Pages(),  # noqa: B008  (immutable)
-    clocks: npt.NDArray[np.int64] | None = None,
+    notes: npt.NDArray[np.int64] | None = None,
     before_step: Callable[[KVPool, Workspace], None] | None = None,
 ) -> Logits:
     """The logits of every token of every step. Each step takes its parts in the order given."""
@@ -86,9 +86,9 @@ def run_schedule(
             batch = make_batch([_piece(sequences, tables, part) for part in step])
             if before_step is not None:
                 before_step(pool, work)
-            if clocks is not None:
-                clocks[:, 0] = 0
-            team.run(forward, loaded.record, batch, pool.record, work, clocks=clocks)
+            if notes is not None:
+                notes[:, 0] = 0
+            team.run(forward, loaded.record, batch, pool.record, work, notes=notes)
             _collect(logits, step, work.logits[:, : loaded.config.vocab_size])
     return logits
 

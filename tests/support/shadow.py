@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.parity.shadow import Call, ExactWeights, Shadow
+from cutaway.audit.parity.shadow import Call, Shadow
 from cutaway.memory.kv_cache import KVPool
 from cutaway.model.forward import rebind
 from cutaway.model.loader import LoadedModel
@@ -22,7 +22,7 @@ from support.pools import stored
 from support.rig import Pages, Part, run_schedule
 
 BOUNDS = {
-    "embed": 0.0,  # the file's values
+    "embed": 0.0,  # the file's values, their product with a scale rounded once
     "rope_angles": 6e-8,  # one rounding to float32
     "add_positions": 6e-8,
     "norm": 5e-7,
@@ -58,6 +58,8 @@ def error_of(call: Call, data_type: str) -> float:
     """In the measure of ``BOUNDS``."""
     if call.operation == "quantize_rows":
         return quantization_error(*call.arguments)
+    if call.operation == "embed":
+        return float((call.got != call.exact.astype(np.float32)).sum())
     if call.operation == "kv_write":
         return float((call.got != stored(call.exact.astype(np.float32), data_type)).sum())
     return relative(call.got, call.exact)
@@ -81,7 +83,7 @@ def shadow_run(loaded: LoadedModel, exact: Model, data_type: str) -> Errors:
     def note(call: Call) -> None:
         errors[call.operation].append(error_of(call, data_type))
 
-    shadow = Shadow(ExactWeights(loaded, exact), data_type, note)
+    shadow = Shadow(exact, data_type, note)
 
     def remember(pool: KVPool, work: Any) -> None:
         shadow.pool = pool

@@ -12,6 +12,7 @@ from tokenizer_cases import CONTROL, FIXTURES, USER_DEFINED
 from tokenizers import models, normalizers, pre_tokenizers
 
 from cutaway.formats.gguf import open_gguf
+from cutaway.formats.gguf_metadata import StringArray
 from cutaway.tokenizer import Tokenizer, load_tokenizer
 from support.model_files import require_model
 
@@ -24,7 +25,7 @@ settings.load_profile("patient")
 def smollm2_metadata(smollm2_path: Path) -> dict[str, Any]:
     with open_gguf(smollm2_path) as file:
         return {
-            key: value.to_list() if hasattr(value, "to_list") else value
+            key: list(value) if isinstance(value, StringArray) else value
             for key, value in file.metadata.items()
             if key.startswith("tokenizer.")
         }
@@ -112,7 +113,7 @@ def phi3(llama_metadata: dict[str, Any]) -> Tokenizer:
         llama_metadata
         | {
             "general.architecture": "phi3",
-            "tokenizer.ggml.tokens": llama_metadata["tokenizer.ggml.tokens"].to_list() + control,
+            "tokenizer.ggml.tokens": [*llama_metadata["tokenizer.ggml.tokens"], *control],
             "tokenizer.ggml.token_type": types + [CONTROL] * len(control),
             "tokenizer.ggml.scores": llama_metadata["tokenizer.ggml.scores"].tolist() + [-1000.0] * len(control),
         }
@@ -143,7 +144,7 @@ def llama(llama_metadata: dict[str, Any]) -> Tokenizer:
 def other_metadata(name: str) -> dict[str, Any]:
     with open_gguf(require_model(name)) as file:
         return {
-            key: value.to_list() if hasattr(value, "to_list") else value
+            key: list(value) if isinstance(value, StringArray) else value
             for key, value in file.metadata.items()
             if key.startswith(("tokenizer.", "general.architecture"))
         }
@@ -167,7 +168,7 @@ def gemma3() -> Tokenizer:
 @pytest.fixture(scope="session")
 def llama_reference(llama_metadata: dict[str, Any]) -> tokenizers.Tokenizer:
     """Llama 2's tokenizer as the `tokenizers` package builds it: with merges, made from the scores."""
-    pieces = llama_metadata["tokenizer.ggml.tokens"].to_list()
+    pieces = list(llama_metadata["tokenizer.ggml.tokens"])
     score_of = dict(zip(pieces, llama_metadata["tokenizer.ggml.scores"].tolist(), strict=True))
     id_of = {piece: i for i, piece in enumerate(pieces)}
     merges = [

@@ -133,6 +133,7 @@ def _add(rows: int, width: int) -> Cost:
 def _layer_costs(
     config: ModelConfig, layer: int, weight_bytes: Mapping[str, int], work: StepWork, position_bytes: int
 ) -> dict[str, Cost]:
+    """The costs of one layer's operations, by the names of their taps."""
     T, D, F = work.tokens, config.width, config.ffn_width
     H, Hkv, Dh, R = config.num_heads, config.num_kv_heads, config.head_dim, config.rotary_dim
     qkv_width, rotated = (H + 2 * Hkv) * Dh, (H + Hkv) * R

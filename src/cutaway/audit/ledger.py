@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,9 +20,8 @@ from cutaway.audit.costs import Cost, step_costs, works_of
 from cutaway.audit.limits import MachineLimits
 from cutaway.engine.runner import ModelRunner
 from cutaway.errors import InvalidRequestError
-from cutaway.model.forward import rebind
+from cutaway.model.dry_run import shown_by_step
 from cutaway.model.records import Model, Workspace
-from cutaway.ops import cpu
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.clock import Clocks, read_clocks, seconds_per_cycle
 
@@ -108,17 +107,7 @@ class Ledger:
 
 def tap_order(model: Model, batch: Batch, workspace: Workspace) -> list[TapName]:
     """The taps in the order in which the forward reaches them; nothing is computed."""
-    order: list[TapName] = []
-
-    def record(team: Any, name: str, layer: int, array: Any) -> None:
-        order.append((name, layer))
-
-    def nothing(*arguments: Any) -> None:
-        pass
-
-    dry: dict[str, Any] = {**dict.fromkeys(cpu.__all__, nothing), "tap": record}
-    rebind(dry, "forward_dry")(None, model, batch, None, workspace)
-    return order
+    return [(each.name, each.layer) for each in shown_by_step(model, batch, workspace)]
 
 
 def intervals(clocks: Clocks, order: Sequence[TapName]) -> list[int]:

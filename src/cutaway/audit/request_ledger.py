@@ -1,6 +1,6 @@
 """The ledger of requests, or of all that an engine does for a while: from steps that ran timed among others' steps.
 
-In: an engine whose steps are watched (``StepClocks``), the model's costs, the machine's limits. Out: a
+In: an engine whose steps are observed (``StepClocks``), the model's costs, the machine's limits. Out: a
 ``SharedLedger``: for each operation the time, the operations and the bytes that are a request's own, and how near the
 operation came to the limit that binds it. The same stamps, costs and limits as of ``ledger.Ledger``, which repeats one
 step; here no step is run for the ledger's sake.
@@ -23,8 +23,9 @@ from cutaway.audit.limits import MachineLimits, measure_limits
 from cutaway.audit.workloads import decode_batch
 from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
+from cutaway.engine.observer import Observer
 from cutaway.engine.runner import ModelRunner
-from cutaway.engine.step_watch import SeenPiece, SeenStep
+from cutaway.engine.step_outcome import SeenPiece, SeenStep, StepOutcome
 from cutaway.errors import InvalidRequestError
 from cutaway.formats.open_model import open_model
 from cutaway.model.shapes import STEP_TAPS
@@ -156,8 +157,8 @@ def meter_of(llm: LLM, limits: MachineLimits | None = None) -> StepMeter:
     return StepMeter(llm.runner, weight_bytes, measure_limits(llm.runner.team) if limits is None else limits)
 
 
-class StepClocks:
-    """A watcher that has steps run timed: those of certain requests, or all. Methods run on the engine's thread."""
+class StepClocks(Observer):
+    """Has steps run timed: those of certain requests, or all. Methods run on the engine's thread."""
 
     def __init__(self, meter: StepMeter, request_ids: Iterable[str] | None = None) -> None:
         """request_ids: None: of all steps."""
@@ -172,12 +173,12 @@ class StepClocks:
     def begin(self, core: EngineCore) -> None:
         """From the next step on."""
         self._first = read_clocks()
-        core.watchers.append(self)
+        core.observers.append(self)
 
     def end(self, core: EngineCore) -> None:
         """No more."""
-        if self in core.watchers:
-            core.watchers.remove(self)
+        if self in core.observers:
+            core.observers.remove(self)
         self._last = read_clocks()
 
     def narrow(self, request_ids: Iterable[str]) -> None:
@@ -185,13 +186,13 @@ class StepClocks:
         self.request_ids = set(request_ids)
 
     def wants_clocks(self, step: Step) -> bool:
-        """See ``StepWatcher``."""
+        """Where it has a piece of these requests."""
         ids = self.request_ids
         return ids is None or any(piece.sequence.request.id in ids for piece in step.pieces)
 
-    def saw(self, seen: SeenStep) -> None:
-        """See ``StepWatcher``."""
-        timed = self._meter.read(seen)
+    def stepped(self, outcome: StepOutcome) -> None:
+        """Keep its clocks, if it has any."""
+        timed = None if outcome.computed.clocks is None else self._meter.read(outcome.seen)
         if timed is None:
             return
         if self.left_out or self._num_bytes + timed.nbytes > MOST_BYTES:

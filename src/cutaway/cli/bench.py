@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cutaway.audit.limits import MachineLimits
     from cutaway.audit.peer_process import PeerProcess
     from cutaway.engine.runner import ModelRunner
+    from cutaway.model.config import ModelConfig
 
 DECODE_CONTEXT = 128
 PREFILL_TOKENS = 512
@@ -53,6 +54,7 @@ class Peer(str, Enum):
 
 
 Shown = tuple[str, Any, list[Any]]  # its key in JSON, plain data, what to print
+Show = Callable[[str, Any, list[Any]], None]
 
 
 def bench(
@@ -80,19 +82,13 @@ def bench(
     and context.
     """
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.curves import BATCH_ROWS, batch_rows
-    from cutaway.audit.limits import measure_limits
-    from cutaway.audit.speed import ANSWER_TOKENS, SEQUENCES
-    from cutaway.audit.workloads import check_length, fill_kv
-    from cutaway.cli.tables import FirstThatFits, limits_table, output_console
-    from cutaway.engine.runner import DEFAULT_CONTEXT, ModelRunner
+    from cutaway.cli.tables import output_console
+    from cutaway.engine.runner import ModelRunner
     from cutaway.formats.open_model import open_model
     from cutaway.model.config import read_config
-    from cutaway.ops.cpu.kv_tiles import SUBTILE
 
     asked = set(only or Part)
     _check_options(asked, against, peer_python, svg)
-    several = bool(asked & {Part.SPEED, Part.BATCH})  # sequences in one step
     errors = error_console()
     status = _StatusLine(errors)
     console = output_console()
@@ -110,51 +106,93 @@ def bench(
         path = resolve(model, fetching).path
         with open_model(path) as source:
             config = read_config(source)
-            context = min(DECODE_CONTEXT, config.context_length) if context is None else context
-            prompt = min(PREFILL_TOKENS, config.context_length) if prompt is None else prompt
-            check_length("context", context, config)
-            check_length("prompt", prompt, config)
+            sizes = _sizes(config, asked, context, prompt)
             peer = None if against is None else stack.enter_context(_start_peer(path, threads, peer_python))
             weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
-            longest = min(config.context_length, DEFAULT_CONTEXT)
-            # The pool of one long context is also that of many short ones.
-            pool = max(DEFAULT_CONTEXT, -(-context // SUBTILE) * SUBTILE)  # one row at least fits
-            rows = batch_rows(context, pool) if Part.BATCH in asked else [1]
-            positions = max(context, prompt, longest if Part.CONTEXT in asked else 2)
-            if Part.SPEED in asked:
-                positions = max(positions, min(ANSWER_TOKENS, config.context_length))
-            runner = ModelRunner(
-                source,
-                threads=threads,
-                context=positions,
-                max_tokens=max(prompt, BATCH_ROWS[-1]),
-                max_outputs=max(*rows, SEQUENCES),
-                kv_dtype=kv_dtype,
-                num_pages=-(-max(pool if several else 0, positions) // SUBTILE),
-            )
+            runner = ModelRunner(source, threads=threads, kv_dtype=kv_dtype, **sizes.of_runner())
         data |= {"model": config.name, "kv_dtype": kv_dtype}
         with runner:
             if Part.SPEED in asked:
-                show(*_speeds(runner, prompt, sum(weight_bytes.values()), peer, status))
-            fill_kv(runner.kv)
-            status("measuring the machine's limits")
-            limits = measure_limits(runner.team)
-            show(
-                "limits",
-                limits.as_dict(),
-                [FirstThatFits(limits_table(limits), limits_table(limits, narrow=True))],
-            )
-            if Part.LEDGER in asked:
-                ledgers = _ledgers(runner, context, prompt, weight_bytes, limits, status, show)
-                if svg is not None:
-                    _draw(svg, ledgers, config.name, limits)
-                    show("svg", str(svg), [f"The operations under the machine's roofline: {svg}"])
-            if Part.BATCH in asked:
-                show(*_batch_curve(runner, rows, context, weight_bytes, limits, status))
-            if Part.CONTEXT in asked:
-                show(*_context_curve(runner, longest, weight_bytes, limits, status))
+                show(*_speeds(runner, sizes.prompt, sum(weight_bytes.values()), peer, status))
+            _measure_steps(runner, asked, sizes, weight_bytes, svg, status, show)
     if as_json:
         typer.echo(json.dumps(data, indent=2))
+
+
+class Sizes(NamedTuple):
+    """What is measured, and what the runner must have room for."""
+
+    context: int  # positions that a decoded token attends
+    prompt: int  # tokens of the prompt that is measured
+    longest: int  # context of the curve
+    rows: list[int]  # of the steps against the batch
+    positions: int  # of one sequence
+    pool: int  # positions of several sequences together
+
+    def of_runner(self) -> dict[str, int]:
+        """Arguments of ``ModelRunner``."""
+        from cutaway.audit.curves import BATCH_ROWS
+        from cutaway.audit.speed import SEQUENCES
+        from cutaway.ops.cpu.kv_tiles import SUBTILE
+
+        return {
+            "context": self.positions,
+            "max_tokens": max(self.prompt, BATCH_ROWS[-1]),
+            "max_outputs": max(*self.rows, SEQUENCES),
+            "num_pages": -(-max(self.pool, self.positions) // SUBTILE),
+        }
+
+
+def _sizes(config: "ModelConfig", asked: set[Part], context: int | None, prompt: int | None) -> Sizes:
+    """What was asked for, or the defaults, within the model's context; InvalidRequestError for what exceeds it."""
+    from cutaway.audit.curves import batch_rows
+    from cutaway.audit.speed import ANSWER_TOKENS
+    from cutaway.audit.workloads import check_length
+    from cutaway.engine.runner import DEFAULT_CONTEXT
+    from cutaway.ops.cpu.kv_tiles import SUBTILE
+
+    context = min(DECODE_CONTEXT, config.context_length) if context is None else context
+    prompt = min(PREFILL_TOKENS, config.context_length) if prompt is None else prompt
+    check_length("context", context, config)
+    check_length("prompt", prompt, config)
+    longest = min(config.context_length, DEFAULT_CONTEXT)
+    # The pool of one long context is also that of many short ones.
+    pool = max(DEFAULT_CONTEXT, -(-context // SUBTILE) * SUBTILE)  # one row at least fits
+    rows = batch_rows(context, pool) if Part.BATCH in asked else [1]
+    positions = max(context, prompt, longest if Part.CONTEXT in asked else 2)
+    if Part.SPEED in asked:
+        positions = max(positions, min(ANSWER_TOKENS, config.context_length))
+    several = asked & {Part.SPEED, Part.BATCH}  # sequences in one step
+    return Sizes(context, prompt, longest, rows, positions, pool if several else 0)
+
+
+def _measure_steps(
+    runner: "ModelRunner",
+    asked: set[Part],
+    sizes: Sizes,
+    weight_bytes: dict[str, int],
+    svg: Path | None,
+    status: "_StatusLine",
+    show: Show,
+) -> None:
+    """The machine's limits, and the parts that stand beside them: ledgers and curves."""
+    from cutaway.audit.limits import measure_limits
+    from cutaway.audit.workloads import fill_kv
+    from cutaway.cli.tables import FirstThatFits, limits_table
+
+    fill_kv(runner.kv)
+    status("measuring the machine's limits")
+    limits = measure_limits(runner.team)
+    show("limits", limits.as_dict(), [FirstThatFits(limits_table(limits), limits_table(limits, narrow=True))])
+    if Part.LEDGER in asked:
+        ledgers = _ledgers(runner, sizes.context, sizes.prompt, weight_bytes, limits, status, show)
+        if svg is not None:
+            _draw(svg, ledgers, runner.config.name, limits)
+            show("svg", str(svg), [f"The operations under the machine's roofline: {svg}"])
+    if Part.BATCH in asked:
+        show(*_batch_curve(runner, sizes.rows, sizes.context, weight_bytes, limits, status))
+    if Part.CONTEXT in asked:
+        show(*_context_curve(runner, sizes.longest, weight_bytes, limits, status))
 
 
 def _check_options(asked: set[Part], against: Peer | None, peer_python: Path | None, svg: Path | None) -> None:
@@ -225,6 +263,7 @@ def _speeds(
 
 
 def _draw(svg: Path, ledgers: "list[Ledger]", model: str, limits: "MachineLimits") -> None:
+    """The ledgers' operations under the machine's roofline, into a file."""
     from cutaway.audit.roofline import points_of, roofline_svg
 
     titles = [f"{each.tokens:,} token{'s' * (each.tokens > 1)} at context {each.context:,}" for each in ledgers]
@@ -240,7 +279,7 @@ def _ledgers(
     weight_bytes: dict[str, int],
     limits: "MachineLimits",
     status: "_StatusLine",
-    show: Callable[[str, Any, list[Any]], None],
+    show: Show,
 ) -> "list[Ledger]":
     """The ledgers of a decode step and of a prefill step, each shown when it is there."""
     from cutaway.audit.ledger import measure_ledgers
@@ -278,6 +317,7 @@ def _batch_curve(
     limits: "MachineLimits",
     status: "_StatusLine",
 ) -> Shown:
+    """The speed of decoding against the rows of a step."""
     from cutaway.audit.curves import measure_batch_curve
     from cutaway.cli.curve_tables import batch_dict, batch_explanation, batch_table
     from cutaway.cli.tables import unrest
@@ -295,6 +335,7 @@ def _context_curve(
     limits: "MachineLimits",
     status: "_StatusLine",
 ) -> Shown:
+    """The speed of decoding against the context."""
     from cutaway.audit.curves import contexts_up_to, measure_context_curve
     from cutaway.cli.curve_tables import context_dict, context_explanation, context_table
     from cutaway.cli.tables import unrest

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cutaway.cli.chat_commands import ChatState, is_command, run_command
-from cutaway.cli.console import error_console, first_use, print_message
+from cutaway.cli.console import error_console, first_use, print_message, say
 from cutaway.cli.interrupts import Interrupts
 from cutaway.cli.line_editor import read_lines
 from cutaway.cli.missing_template import missing_template_told
@@ -156,13 +156,11 @@ def _answer(state: ChatState, text: str, console: Any) -> None:
         raise CapacityError(f"{error} In a chat: /undo, /clear, or start it with a larger --context.") from error
     try:
         for delta in stream:
-            sys.stdout.write(delta.text)
-            sys.stdout.flush()
+            say(delta.text)
     except KeyboardInterrupt:
         stream.close()
     finally:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        say("\n")
     if not stream.statistics().generated_tokens:
         print_message("warning", "stopped before the first token; the question is not in the history.")
         return

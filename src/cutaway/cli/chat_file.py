@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cutaway.cli.files import write_whole
 from cutaway.errors import InvalidRequestError, ModelFileError
+from cutaway.hub.whole_file import write_whole
 
 if TYPE_CHECKING:
     from cutaway.sampling.params import SamplingParams
@@ -31,7 +31,7 @@ def write_chat(path: Path, model: str, messages: Sequence[Mapping[str, str]], pa
     """Save a chat. Raises InvalidRequestError where the file can't be written."""
     content = {"format": FORMAT, "model": model, "messages": messages, "parameters": parameters}
     try:
-        write_whole(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        write_whole(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(), sync=True)
     except OSError as error:
         raise InvalidRequestError(f"{path} can't be written ({error.strerror}). Give another path.", "file") from error
 

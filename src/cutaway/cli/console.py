@@ -38,6 +38,12 @@ def print_message(kind: str, text: str) -> None:
     error_console().print(Text.assemble((f"{kind}:", style), " ", text), soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """A part of the answer on standard output, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def generated(statistics: Any) -> str:
     """How many tokens, and how fast; one token has no rate."""
     count = statistics.generated_tokens
@@ -73,6 +79,7 @@ class FetchProgress:
         self._task: Any = None
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """Draw how far the stage is; a pipe gets a line when a stage begins."""
         if not self._console.is_terminal:
             if stage != self._stage:
                 self._console.print(f"{STAGES.get(stage, stage)} …")
@@ -124,6 +131,7 @@ class CompileProgress:
         self._begin = time.perf_counter()
 
     def __call__(self, name: str) -> None:
+        """A kernel is being compiled: count it."""
         if self._count == 0:
             self._begin = time.perf_counter()
             if not self._console.is_terminal:

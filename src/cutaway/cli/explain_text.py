@@ -21,6 +21,7 @@ LOOKS: Final = 3
 PIECE: Final = 14  # characters of a token that are shown
 LENS_BAR: Final = 24
 BARS: Final = "▁▂▃▄▅▆▇█"
+MOST_BARS: Final = 60
 
 
 def explanation_pages(found: Explanation, places: Sequence[int] = ()) -> Iterator[RenderableType]:
@@ -163,9 +164,9 @@ def timeline(found: Explanation) -> Iterator[RenderableType]:
     yield table
 
 
-def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """The values as bars; of more than ``width``, each bar is the greatest of several."""
-    size = max(1, -(-len(values) // width))
+def sparkline(values: Sequence[float]) -> str:
+    """The values as bars; of more than ``MOST_BARS``, each bar is the greatest of several."""
+    size = max(1, -(-len(values) // MOST_BARS))
     groups = [max(values[first : first + size]) for first in range(0, len(values), size)]
     greatest = max(groups, default=0.0) or 1.0
     return "".join(BARS[min(len(BARS) - 1, int(len(BARS) * value / greatest))] for value in groups)

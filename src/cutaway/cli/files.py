@@ -1,34 +1,38 @@
-"""Files that commands write: whole or not at all, and refused before the work where they can't be written.
+"""Files that commands write.
 
-In: a path, a text. Out: the file.
+In: a path, a text. Out: the file, or an error: before the work that it is for, where that can be known.
 """
 
-import errno
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.hub.whole_file import write_whole
 
 
 def check_can_be_written(path: Path, option: str) -> None:
     """Refuse a file that can't be written, before the work that it is for. option: by which it was given."""
     field = option.removeprefix("--").replace("-", "_")
-    if path.is_dir():
-        raise InvalidRequestError(f"{option} {path} is a folder. Name a file in it.", field)
-    if path.exists() and not path.is_file():
-        raise InvalidRequestError(f"{option} {path} is no ordinary file. Name another.", field)
-    if not path.parent.is_dir():
-        raise InvalidRequestError(
-            f"{option} {path}: there is no folder {path.parent}. Make it, or name another.", field
-        )
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        if path.is_dir():
+            raise InvalidRequestError(f"{option} {path} is a folder. Name a file in it.", field)
+        if path.exists() and not path.is_file():
+            raise InvalidRequestError(f"{option} {path} is a pipe or device. Name a file.", field)
+        folder = path.resolve().parent if path.is_symlink() else path.parent
+    except OSError as error:  # the name is too long, or a folder on the way may not be read
+        raise InvalidRequestError(
+            f"{option} {path} can't be written ({error.strerror}). Name another file.", field
+        ) from None
+    if not folder.is_dir():
+        raise InvalidRequestError(f"{option} {path}: there is no folder {folder}. Make it, or name another.", field)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InvalidRequestError(
-            f"{option} {path}: nothing can be written in {path.parent} ({error.strerror}). Name another file.", field
+            f"{option} {path}: nothing can be written in {folder} ({error.strerror}). Name another file.", field
         ) from None
 
 
@@ -46,26 +50,8 @@ def check_apart(paths: Mapping[str, Path | None]) -> None:
 
 
 def write_result(path: Path, text: str) -> None:
-    """Write the file at last; CutawayError where that can't be done after all."""
+    """Write the file at last, whole or not at all; CutawayError where that can't be done after all."""
     try:
-        write_whole(path, text)
+        write_whole(path, text.encode(), sync=True)
     except OSError as error:
         raise CutawayError(f"{path} can't be written ({error.strerror}). Name another file.") from None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the new one, whatever happens meanwhile. Of a link, what it
-    points to is written; nothing but a file is replaced.
-    """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no ordinary file")
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise

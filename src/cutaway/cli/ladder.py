@@ -88,6 +88,7 @@ def ladder(
 
 
 def _table(results: "list[RungResult]", model: str, requests: int) -> "Table":
+    """A row for each rung."""
     from cutaway.cli.tables import plain_table
 
     table = plain_table(f"The ladder: {model}, {requests} requests")

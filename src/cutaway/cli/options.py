@@ -5,6 +5,7 @@ effect.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,6 +20,9 @@ def _advised(meaning: str, otherwise: object) -> Any:
     return typer.Option(help=f"{meaning} Default: what the model's authors advise, else {otherwise}.")
 
 
+Prompt = Annotated[str | None, typer.Argument(help="What to say; read from standard input where it is a pipe.")]
+PromptFile = Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")]
 _TOP_K: Final = "Only the k most likely tokens; 0 is all."
 _TOP_P: Final = "Only the most likely tokens that reach this probability."
 _MIN_P: Final = "Only tokens of at least this part of the best one's probability."

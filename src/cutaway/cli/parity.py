@@ -55,7 +55,7 @@ def parity(
     told = TEXT if text is None and file is None else read_prompt(text, file, "parity")
 
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.parity.against import ask_transformers, compare
+    from cutaway.audit.parity.against import stand_beside
     from cutaway.audit.parity.parity import LONGEST_TEXT, measure_parity
     from cutaway.audit.parity.streams import Streams
     from cutaway.cli.parity_tables import parity_dict, parity_pages
@@ -94,7 +94,7 @@ def parity(
         found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams)
         foreign = None
         if streams is not None:
-            foreign = compare(streams, ask_transformers(llm.model.path, ids, python), llm.runner.config)
+            foreign = stand_beside(llm.model.path, ids, python, streams, llm.runner.config)
     if as_json:
         typer.echo(json.dumps(parity_dict(found, foreign), allow_nan=False))
     else:

@@ -72,6 +72,7 @@ def verdict(found: Parity, foreign: Foreign | None) -> list[str]:
             else f"OVER: after {_place(first.name, first.layer)} the definition is not what {foreign.versions} "
             f"computes: {first.definition:.2e} apart, allowed are {first.limit:.2e}."
         )
+        lines += [f"It reads the file otherwise: {each}." for each in foreign.otherwise]
     return lines
 
 
@@ -96,6 +97,7 @@ def _worst_of_layers(operations: Sequence[OperationParity]) -> list[OperationPar
 
 
 def _operations_table(operations: Sequence[OperationParity], every_layer: bool) -> Table:
+    """Errors beside budgets; every layer's, or of each operation the worst."""
     table = plain_table("Operation by operation" if every_layer else "Operation by operation: each one's worst layer")
     table.add_column("operation", no_wrap=True)
     for column in ("layer", "rms", "expected", "worst", "limit", "% of\nlimit", "distance\nfrom float64"):
@@ -118,6 +120,7 @@ def _operations_table(operations: Sequence[OperationParity], every_layer: bool) 
 
 
 def _growth_table(residual: Sequence[OperationParity]) -> Table:
+    """The residual stream's distance from float64 after each layer, beside what the operations' errors add up to."""
     table = plain_table("Where it grows")
     table.add_column("after", no_wrap=True)
     for column in ("distance", "added up", "ratio"):
@@ -138,6 +141,7 @@ def _growth_table(residual: Sequence[OperationParity]) -> Table:
 
 
 def _foreign_page(foreign: Foreign) -> Iterator[RenderableType]:
+    """Both of ours beside the other program's residual stream."""
     table = plain_table(f"Beside {foreign.versions}")
     table.add_column("after", no_wrap=True)
     for column in ("float64 from it", "limit", "engine from it"):

@@ -99,7 +99,7 @@ class AskedExplanation:
 
     def _show(self, found: Any, console: "Console") -> None:
         from cutaway.audit.explain.data import explanation_dict
-        from cutaway.audit.explain.report import report_html
+        from cutaway.audit.explain.report import write_report
         from cutaway.cli.explain_text import explanation_pages
         from cutaway.cli.tables import print_whole
 
@@ -108,5 +108,5 @@ class AskedExplanation:
         if self.data is not None:
             write_result(self.data, json.dumps(explanation_dict(found), ensure_ascii=False, allow_nan=False))
         if self.report is not None:
-            write_result(self.report, report_html(found))
+            write_report(self.report, found)
             console.print(f"{self.report}: open it in a browser", style="dim", soft_wrap=True)

@@ -5,14 +5,14 @@ is generated, statistics on standard error; or one JSON object.
 """
 
 import json
-import sys
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cutaway.cli.console import INTERRUPTED, error_console, first_use, generated
+from cutaway.cli.ask import ask, listen
+from cutaway.cli.console import INTERRUPTED, CompileProgress, error_console, first_use, generated, say
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
@@ -32,6 +32,9 @@ from cutaway.cli.options import (
     MaxTokens,
     MinTokens,
     PresencePenalty,
+    Prompt,
+    PromptFile,
+    Raw,
     Seed,
     Stop,
     System,
@@ -44,14 +47,19 @@ from cutaway.cli.recording import RecordFile, RecordKey, RecordLevel, record_of
 from cutaway.errors import CapacityError, InvalidRequestError
 from cutaway.ops.numerics import NUMERICS_VERSION
 
+if TYPE_CHECKING:
+    from cutaway.audit.request_ledger import SharedLedger, StepClocks
+    from cutaway.engine.llm import LLM
+    from cutaway.engine.outputs import RequestOutput
+    from cutaway.engine.stream import Stream
+    from cutaway.sampling.params import SamplingParams
+
 
 def run(
     model: ModelName,
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to say; read from standard input where it is a pipe.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
+    prompt: Prompt = None,
+    file: PromptFile = None,
+    raw: Raw = False,
     system: System = None,
     chat_template: ChatTemplate = None,
     temperature: AdvisedTemperature = None,
@@ -80,8 +88,6 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Ask a model something."""
-    from cutaway.sampling.params import SamplingParams
-
     given = {
         "temperature": temperature,
         "top_k": top_k,
@@ -97,16 +103,14 @@ def run(
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
     }
-    SamplingParams(**with_advice(given, {}))  # what is wrong with them is told before anything is loaded
-    if logprobs is not None and not as_json:
-        raise InvalidRequestError("logprobs are printed with --json only. Add it, or leave --logprobs.", "logprobs")
+    _check(given, as_json)
     text = read_question(prompt, file, "run", raw=raw, system=system, chat_template=chat_template)
 
+    # Imported here: what is refused shall not wait for the compiler to load.
     from cutaway.engine.llm import LLM
+    from cutaway.sampling.params import SamplingParams
 
-    console = error_console()
-    interrupted = False
-    with first_use(console) as (fetching, compiling), missing_template_told("add --raw"):
+    with first_use(error_console()) as (fetching, compiling), missing_template_told("add --raw"):
         llm = LLM(
             model,
             threads=threads,
@@ -120,41 +124,39 @@ def run(
         )
         params = SamplingParams(**with_advice(given, llm.default_params))
         clocks = _begin_clocks(llm) if ledger else None
-        if raw:
-            stream = llm.stream(text, params)
-        else:
-            instruction = [{"role": "system", "content": system}] if system else []
-            stream = llm.stream_chat([*instruction, {"role": "user", "content": text}], params)
-        try:
-            for delta in stream:
-                compiling.done()  # the first token has compiled what was left
-                if not as_json:
-                    _say(delta.text)
-        except KeyboardInterrupt:
-            interrupted = True
+        stream = ask(llm, text, params, raw=raw, system=system)
+        interrupted = _is_interrupted(stream, compiling, aloud=not as_json)
     output = stream.output()
+    spent = None if clocks is None else _end_clocks(llm, clocks, output.request_id)
+    answer = Answer(llm, params, stream, output, spent, interrupted)
     if as_json:
-        report = _report(output, llm, params, kv, kv_dtype, chat_template, interrupted)
-        if clocks is not None:
-            report["ledger"] = _end_clocks(llm, clocks, output.request_id).as_dict()
-        _say(json.dumps(report, ensure_ascii=False) + "\n")
+        _print_json(answer, {"kv": kv, "kv_dtype": kv_dtype, "chat_template": chat_template})
     else:
-        _say("\n")
-        console.print(_summary(output, params, interrupted), style="dim", soft_wrap=True)
-        if clocks is not None:
-            from cutaway.cli.tables import print_whole, shared_ledger_table
-
-            print_whole(console, [shared_ledger_table(_end_clocks(llm, clocks, output.request_id), "What it took")])
-    if interrupted:
-        if record is not None:  # its end shall be there
-            stream.close()
-            llm.close()
-        raise typer.Exit(INTERRUPTED)
-    if output.record is not None and "error" in output.record:  # told already; the answer is whole nevertheless
-        raise typer.Exit(CapacityError.exit_code)
+        _print_summary(answer)
+    _end(answer, is_recorded=record is not None)
 
 
-def _begin_clocks(llm: Any) -> Any:
+class Answer(NamedTuple):
+    """What came of the question."""
+
+    llm: "LLM"
+    params: "SamplingParams"  # with what the model's authors advise
+    stream: "Stream"
+    output: "RequestOutput"
+    ledger: "SharedLedger | None"  # where it is wanted
+    interrupted: bool  # by Ctrl-C
+
+
+def _check(given: Mapping[str, Any], as_json: bool) -> None:
+    """Tell what is wrong with the sampling options before anything is loaded."""
+    from cutaway.sampling.params import SamplingParams
+
+    SamplingParams(**with_advice(given, {}))
+    if given["logprobs"] is not None and not as_json:
+        raise InvalidRequestError("logprobs are printed with --json only. Add it, or leave --logprobs.", "logprobs")
+
+
+def _begin_clocks(llm: "LLM") -> "StepClocks":
     """Measure the machine's limits, and have the steps run timed from now on."""
     from cutaway.audit.request_ledger import StepClocks, meter_of
 
@@ -163,27 +165,63 @@ def _begin_clocks(llm: Any) -> Any:
     return clocks
 
 
-def _end_clocks(llm: Any, clocks: Any, request_id: str) -> Any:
+def _end_clocks(llm: "LLM", clocks: "StepClocks", request_id: str) -> "SharedLedger":
     """The ledger of the answer."""
     llm.engine().call(clocks.end).result()
     return clocks.ledger([request_id])
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def _is_interrupted(stream: "Stream", compiling: CompileProgress, *, aloud: bool) -> bool:
+    """Listen to the answer; whether Ctrl-C ended it."""
+    try:
+        listen(stream, compiling, aloud=aloud)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
-def _summary(output: Any, params: Any, interrupted: bool) -> str:
-    numbers = output.statistics
+def _print_json(answer: Answer, options: Mapping[str, Any]) -> None:
+    """Everything, as one JSON object. options: what was asked of the engine."""
+    report = _report(answer, options)
+    if answer.ledger is not None:
+        report["ledger"] = answer.ledger.as_dict()
+    say(json.dumps(report, ensure_ascii=False) + "\n")
+
+
+def _print_summary(answer: Answer) -> None:
+    """What stands behind an answer on standard error: a line of statistics, and the ledger where it is wanted."""
+    console = error_console()
+    say("\n")
+    console.print(_summary(answer), style="dim", soft_wrap=True)
+    if answer.ledger is not None:
+        from cutaway.cli.tables import print_whole, shared_ledger_table
+
+        print_whole(console, [shared_ledger_table(answer.ledger, "What it took")])
+
+
+def _end(answer: Answer, *, is_recorded: bool) -> None:
+    """Exit by a code that says so where the answer was interrupted, or its record could not be written."""
+    if answer.interrupted:
+        if is_recorded:  # its end shall be there
+            answer.stream.close()
+            answer.llm.close()
+        raise typer.Exit(INTERRUPTED)
+    written = answer.output.record
+    if written is not None and "error" in written:  # told already; the answer is whole nevertheless
+        raise typer.Exit(CapacityError.exit_code)
+
+
+def _summary(answer: Answer) -> str:
+    """Counts, rates, why it ended, and what would give the same answer again."""
+    output, numbers = answer.output, answer.output.statistics
     ending = (
         "interrupted"
-        if interrupted
+        if answer.interrupted
         else {"stop": "end of answer", "length": "length limit", None: "no token"}[output.outputs[0].finish_reason]
     )
     return (
         f"{numbers.prompt_tokens} prompt tokens in {numbers.prefill_seconds:.2f} s, {numbers.prefill_rate:.0f} tok/s · "
-        f"{generated(numbers)} · {ending} · {_sampling(params)} · seed {output.seed}"
+        f"{generated(numbers)} · {ending} · {_sampling(answer.params)} · seed {output.seed}"
     )
 
 
@@ -206,9 +244,9 @@ def _logprobs(entries: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _report(
-    output: Any, llm: Any, params: Any, kv: str, kv_dtype: str, chat_template: str | None, interrupted: bool
-) -> dict[str, Any]:
+def _report(answer: Answer, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer as plain data, but for its ledger."""
+    llm, output = answer.llm, answer.output
     completion, numbers = output.outputs[0], output.statistics
     return {
         "model": llm.model.name,
@@ -216,14 +254,12 @@ def _report(
         "text": completion.text,
         "token_ids": completion.token_ids,
         "prompt_token_ids": output.prompt_token_ids,
-        "finish_reason": "interrupted" if interrupted else completion.finish_reason,
+        "finish_reason": "interrupted" if answer.interrupted else completion.finish_reason,
         "stop_reason": completion.stop_reason,
         "logprobs": completion.logprobs and [_logprobs(entries) for entries in completion.logprobs],
         "seed": output.seed,
-        "parameters": {**asdict(params), "seed": output.seed},
-        "kv": kv,
-        "kv_dtype": kv_dtype,
-        "chat_template": chat_template,
+        "parameters": {**asdict(answer.params), "seed": output.seed},
+        **options,
         "context": llm.runner.context,
         "threads": llm.runner.team.size,
         "prompt_tokens": numbers.prompt_tokens,

@@ -5,85 +5,70 @@ standard error.
 """
 
 import asyncio
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import typer
 
 from cutaway.cli.console import INTERRUPTED, error_console, first_use
 from cutaway.cli.models import ModelName
-from cutaway.cli.recording import FILE, KEY, LEVEL, record_of
+from cutaway.cli.recording import record_of
+from cutaway.cli.serve_options import (
+    AllowedHost,
+    APIKey,
+    ChatTemplate,
+    CORSOrigin,
+    GenerationConfig,
+    Grace,
+    Host,
+    KVDtype,
+    LogFormat,
+    MaxBodySize,
+    MaxModelLen,
+    MaxNumBatchedTokens,
+    MaxNumSeqs,
+    MaxTapBytes,
+    MaxWaiting,
+    Memory,
+    Port,
+    Record,
+    RecordKey,
+    RecordLevel,
+    ServedModelName,
+    Threads,
+    Timings,
+)
 
-
-def _option(name: str, meaning: str, **further: Any) -> Any:
-    """An option, and the variable that stands for it."""
-    variable = "CUTAWAY_" + name.removeprefix("--").replace("-", "_").upper()
-    return typer.Option(name, envvar=variable, help=meaning, **further)
+if TYPE_CHECKING:
+    from cutaway.engine.llm import LLM
+    from cutaway.server.settings import ServerSettings
 
 
 def serve(
     model: ModelName,
-    host: Annotated[str, _option("--host", "The address to listen at; 0.0.0.0 is all of this machine.")] = "127.0.0.1",
-    port: Annotated[int, _option("--port", "0 takes a free one.")] = 8000,
-    api_key: Annotated[
-        list[str] | None,
-        _option(
-            "--api-key",
-            "What clients have to know, but for /health; once for each, or, in the variable, with spaces between.",
-        ),
-    ] = None,
-    served_model_name: Annotated[
-        list[str] | None, _option("--served-model-name", "The model's name for clients; several may be given.")
-    ] = None,
-    max_model_len: Annotated[
-        int | None, _option("--max-model-len", "Positions of prompt and answer; default, the model's, up to 8192.")
-    ] = None,
-    max_num_seqs: Annotated[int | None, _option("--max-num-seqs", "Answers that are computed together.")] = None,
-    max_num_batched_tokens: Annotated[
-        int | None, _option("--max-num-batched-tokens", "Tokens of a step; prompts are cut to it.")
-    ] = None,
-    max_waiting: Annotated[
-        int | None, _option("--max-waiting", "Answers that may wait for their turn; more are refused by 429.")
-    ] = None,
-    threads: Annotated[int | None, _option("--threads", "Default: the processors that this process may use.")] = None,
-    memory: Annotated[
-        str | None, _option("--memory", "Of the whole process, as 2GiB; keys and values get what the rest leaves.")
-    ] = None,
-    kv_dtype: Annotated[
-        str, _option("--kv-dtype", "Of keys and values: f16, f32, or int8 with a scale for each.")
-    ] = "f16",
-    chat_template: Annotated[
-        str | None, _option("--chat-template", "In place of the model's own: a built-in name, or a Jinja file.")
-    ] = None,
-    generation_config: Annotated[
-        str,
-        _option(
-            "--generation-config",
-            "What a request's sampling is where it says nothing: auto, as the model's authors advise; vllm, 1 and all.",
-        ),
-    ] = "auto",
-    record: Annotated[Path | None, _option("--record", FILE, metavar="FILE")] = None,
-    record_level: Annotated[str | None, _option("--record-level", LEVEL)] = None,
-    record_key: Annotated[Path | None, _option("--record-key", KEY, metavar="FILE")] = None,
-    cors_origin: Annotated[
-        list[str] | None,
-        _option("--cors-origin", "Whose pages may use the server from a browser, as https://example.org; * is all."),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        _option("--allowed-host", "A further name by which clients call the server, as models.example.org; * is any."),
-    ] = None,
-    max_body_size: Annotated[str, _option("--max-body-size", "Of a request; more is refused by 413.")] = "4MiB",
-    max_tap_bytes: Annotated[
-        str | None,
-        _option("--max-tap-bytes", "Let requests tap tensors, of so many bytes together, as 16MiB; default, none may."),
-    ] = None,
-    grace: Annotated[float, _option("--grace", "Seconds that running requests have when the server ends.")] = 10.0,
-    log_format: Annotated[str, _option("--log-format", "text, or json: an object a line.")] = "text",
-    timings: Annotated[
-        bool,
-        _option("--timings", "Let requests ask what they took, operation by operation: measures the machine first."),
-    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: APIKey = None,
+    served_model_name: ServedModelName = None,
+    max_model_len: MaxModelLen = None,
+    max_num_seqs: MaxNumSeqs = None,
+    max_num_batched_tokens: MaxNumBatchedTokens = None,
+    max_waiting: MaxWaiting = None,
+    threads: Threads = None,
+    memory: Memory = None,
+    kv_dtype: KVDtype = "f16",
+    chat_template: ChatTemplate = None,
+    generation_config: GenerationConfig = "auto",
+    record: Record = None,
+    record_level: RecordLevel = None,
+    record_key: RecordKey = None,
+    cors_origin: CORSOrigin = None,
+    allowed_host: AllowedHost = None,
+    max_body_size: MaxBodySize = "4MiB",
+    max_tap_bytes: MaxTapBytes = None,
+    grace: Grace = 10.0,
+    log_format: LogFormat = "text",
+    timings: Timings = False,
 ) -> None:
     """Serve a model: OpenAI's API at http://127.0.0.1:8000/v1."""
     from cutaway.memory.byte_size import parse_bytes
@@ -104,18 +89,9 @@ def serve(
     )
     # Imported here: the other commands shall not wait for the compiler and the web framework to load.
     from cutaway.engine.llm import LLM
-    from cutaway.server.http.hosts import is_loopback
-    from cutaway.server.log_format import log_to_stderr
-    from cutaway.server.serve import listen
-    from cutaway.server.serve import serve as serve_until_told
-    from cutaway.server.service import Service
-
-    console = error_console()
-    listening = listen(settings.host, settings.port)
-    log_to_stderr(settings.log_format)
 
     def load() -> LLM:
-        with first_use(console) as (fetching, _):
+        with first_use(error_console()) as (fetching, _):
             return LLM(
                 model,
                 threads=threads,
@@ -132,9 +108,22 @@ def serve(
                 max_tap_bytes=settings.max_tap_bytes,
             )
 
-    if not settings.api_keys and not is_loopback(host):
-        console.print(
-            f"warning: everybody who reaches {host} can use this server; --api-key asks for a key.", soft_wrap=True
+    _serve_until_told(settings, load)
+
+
+def _serve_until_told(settings: "ServerSettings", load: "Callable[[], LLM]") -> None:
+    """Listen, load the model, serve it. The exit code says so where a signal came before the model was there."""
+    from cutaway.server.http.hosts import is_loopback
+    from cutaway.server.log_format import log_to_stderr
+    from cutaway.server.serve import listen, serve
+    from cutaway.server.service import Service
+
+    listening = listen(settings.host, settings.port)
+    log_to_stderr(settings.log_format)
+    if not settings.api_keys and not is_loopback(settings.host):
+        error_console().print(
+            f"warning: everybody who reaches {settings.host} can use this server; --api-key asks for a key.",
+            soft_wrap=True,
         )
-    if not asyncio.run(serve_until_told(Service(settings), listening, load)):
+    if not asyncio.run(serve(Service(settings), listening, load)):
         raise typer.Exit(INTERRUPTED)

@@ -14,6 +14,7 @@ from cutaway.cli.tables import plain_table
 
 
 def _dimension_table(report: ShapeReport) -> Table:
+    """The letters of the shapes."""
     table = plain_table(f"Dimensions of {report.model}")
     table.add_column("name")
     table.add_column("value", justify="right")
@@ -28,6 +29,7 @@ NARROW: Final = ("name", "symbolic", "actual", "bytes")
 
 
 def _shape_table(title: str, lines: Sequence[ShapeLine], total: int, narrow: bool) -> Table:
+    """Weights or buffers, symbols beside numbers; narrow: with fewer columns."""
     table = plain_table(title)
     if narrow:
         table.padding = (0, 1, 0, 0)

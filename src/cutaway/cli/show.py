@@ -7,6 +7,7 @@ answer, what the tokenizer had to assume, memory, licence, chat template and the
 import json
 import warnings
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -142,56 +143,69 @@ def _memory(source: "ModelSource", context: int | None) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any]) -> None:
+    """The report for people. Texts of the file are foreign: they are shown on one line, without markup."""
     console = Console(highlight=False, emoji=False)
     console.print(f"{report['path']} ({report['format']})", soft_wrap=True, markup=False)
+    console.print(_metadata_table(report), markup=False)
+    console.print(_tensors_table(report))
+    for title, text in _facts(report):
+        console.print(f" {title}: {text}", soft_wrap=True, markup=False)
+    if report["chat_template"] is not None:
+        for text in str(report["chat_template"]).split("\n"):
+            console.print(escaped(text), soft_wrap=True, markup=False)
+
+
+def _metadata_table(report: Mapping[str, Any]) -> Table:
+    """Key and value, each on one line; the chat template is told in full below."""
     table = Table("metadata", "value", box=None)
     for key, value in report["metadata"].items():
         in_full_below = key == TEMPLATE and value == report["chat_template"]
         table.add_row(_one_line(key), "in full below" if in_full_below else _one_line(value))
-    console.print(table, markup=False)
-    tensors = Table("tensors of type", "count", "bytes in the file", "bytes loaded", box=None)
+    return table
+
+
+def _tensors_table(report: Mapping[str, Any]) -> Table:
+    """How many tensors of each type, and what they take in the file and in memory."""
+    table = Table("tensors of type", "count", "bytes in the file", "bytes loaded", box=None)
     for name, total in report["tensors"].items():
         in_memory = _bytes(total["bytes_loaded"]) if total["bytes_loaded"] else "not read"
-        tensors.add_row(name, str(total["count"]), _bytes(total["bytes"]), in_memory)
-    console.print(tensors)
+        table.add_row(name, str(total["count"]), _bytes(total["bytes"]), in_memory)
+    return table
 
-    def line(title: str, text: str) -> None:
-        console.print(f" {title}: {text}", soft_wrap=True, markup=False)
 
-    line("licence", _one_line(report["licence"] or "the file names none"))
+def _facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is to be known beside the tables: title, text."""
+    yield "licence", _one_line(report["licence"] or "the file names none")
     ends = report["ends_answer"]
     if ends is not None:
-        line(
-            "ends an answer", ", ".join(f"{token_id} {escaped(piece)}" for piece, token_id in ends.items()) or "nothing"
-        )
+        told = ", ".join(f"{token_id} {escaped(piece)}" for piece, token_id in ends.items())
+        yield "ends an answer", told or "nothing"
     for note in report["tokenizer_notes"]:
-        line("tokenizer", escaped(note))
+        yield "tokenizer", escaped(note)
     if report["tools"] is not None:
-        line("tools", _tools(**report["tools"]))
+        yield "tools", _tools(**report["tools"])
     if report["reasoning"] is not None:
-        line("reasoning", " … ".join(report["reasoning"]))
+        yield "reasoning", " … ".join(report["reasoning"])
     advised = report["sampling"]
     if "refused" in advised:
-        line("sampling", advised["refused"])
+        yield "sampling", advised["refused"]
     elif advised:
-        told = [f"{name.replace('_', '-')} {value:g}" for name, value in advised.items()]
-        line("sampling", f"{', '.join(told)}, as its authors advise")
-    memory = report["memory"]
-    if "refused" in memory:
-        line("memory", f"can't be run: {memory['refused']}")
-    else:
-        parts = f"weights {_bytes(memory['weights'])}, KV cache {_bytes(memory['kv'])}"
-        total = f"{memory['total']:,} bytes ({quantity(memory['total'], 'B')})"
-        line(f"memory at a context of {memory['context']:,}", f"{total}: {parts}, buffers {_bytes(memory['buffers'])}")
+        values = [f"{name.replace('_', '-')} {value:g}" for name, value in advised.items()]
+        yield "sampling", f"{', '.join(values)}, as its authors advise"
+    yield _memory_fact(report["memory"])
     if report["chat_template"] is None:
-        line(
-            "chat template",
-            "none: probably a base model; run it with --raw, or with a --chat-template",
-        )
+        yield "chat template", "none: probably a base model; run it with --raw, or with a --chat-template"
     else:
-        line("chat template", "")
-        for text in str(report["chat_template"]).split("\n"):
-            console.print(escaped(text), soft_wrap=True, markup=False)
+        yield "chat template", ""
+
+
+def _memory_fact(memory: Mapping[str, Any]) -> tuple[str, str]:
+    """What it takes to run the model, or why it can't be run."""
+    if "refused" in memory:
+        return "memory", f"can't be run: {memory['refused']}"
+    parts = f"weights {_bytes(memory['weights'])}, KV cache {_bytes(memory['kv'])}"
+    total = f"{memory['total']:,} bytes ({quantity(memory['total'], 'B')})"
+    return f"memory at a context of {memory['context']:,}", f"{total}: {parts}, buffers {_bytes(memory['buffers'])}"
 
 
 def _tools(shown: bool, calls: str | None) -> str:

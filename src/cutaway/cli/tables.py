@@ -182,6 +182,7 @@ def ledger_table(ledger: Ledger, title: str) -> Table:
 
 
 def _cells(row: LedgerRow, step_seconds: float) -> list[str]:
+    """A row of the ledger as texts, in the order of the columns."""
     if row.int8_operations:
         operations = f"{_millions(row.int8_operations)} int8"
     else:

@@ -4,7 +4,6 @@ In: a model, a prompt, the names of tensors. Out: the answer; ``tensors.safetens
 explanation in the terminal, as data, as one HTML file.
 """
 
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutaway.cli.console import INTERRUPTED, error_console, first_use
+from cutaway.cli.ask import ask, listen
+from cutaway.cli.console import INTERRUPTED, error_console, first_use, say
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
@@ -25,6 +25,9 @@ from cutaway.cli.options import (
     IgnoreEos,
     KVDtype,
     MaxTokens,
+    Prompt,
+    PromptFile,
+    Raw,
     Seed,
     System,
     Threads,
@@ -42,24 +45,23 @@ if TYPE_CHECKING:
 DEFAULT_TOKENS = 32
 """Fewer than for a mere answer: each is computed open, and has rows in the folder."""
 
+TapNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A tensor, as layers.3.attention, layers.*.resid@generated or logits; several in turn. docs/taps.md has "
+        "the names."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to be written; it must not be there.")]
+
 
 def trace(
     model: ModelName,
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to say; read from standard input where it is a pipe.")
-    ] = None,
-    tap: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A tensor, as layers.3.attention, layers.*.resid@generated or logits; several in turn. docs/taps.md "
-            "has the names."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to be written; it must not be there.")] = Path(
-        "trace"
-    ),
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Complete the text as it is, without the chat template.")] = False,
+    prompt: Prompt = None,
+    tap: TapNames = None,
+    out: Out = Path("trace"),
+    file: PromptFile = None,
+    raw: Raw = False,
     system: System = None,
     chat_template: ChatTemplate = None,
     temperature: AdvisedTemperature = None,
@@ -103,10 +105,9 @@ def trace(
 
     from cutaway.engine.llm import LLM
 
-    console = error_console()
     with nullcontext() if request is None else new_folder(out) as folder:
         try:
-            with first_use(console) as (fetching, compiling), missing_template_told("add --raw"):
+            with first_use(error_console()) as (fetching, compiling), missing_template_told("add --raw"):
                 llm = LLM(
                     model,
                     threads=threads,
@@ -120,35 +121,33 @@ def trace(
                 params = SamplingParams(**with_advice(given, llm.default_params))
                 # Open steps have no clocks.
                 with asked.watching(llm, with_ledger=request is None) as finish:
-                    if raw:
-                        stream = llm.stream(text, params, taps=request)
-                    else:
-                        instruction = [{"role": "system", "content": system}] if system else []
-                        messages = [*instruction, {"role": "user", "content": text}]
-                        stream = llm.stream_chat(messages, params, taps=request)
-                    num_prompt = len(stream.prompt_token_ids)
-                    asked.check_memory(llm, num_prompt, params)
+                    stream = ask(llm, text, params, raw=raw, system=system, taps=request)
+                    asked.check_memory(llm, len(stream.prompt_token_ids), params)
                     if request is not None:
-                        plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
-                        said = f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most"
-                        console.print(said, style="dim", soft_wrap=True)
-                    for delta in stream:
-                        compiling.done()
-                        sys.stdout.write(delta.text)
-                        sys.stdout.flush()
+                        _tell_plan(request, llm, len(stream.prompt_token_ids), max_tokens)
+                    listen(stream, compiling)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        say("\n")
         output = stream.output()
         if folder is not None:
             assert request is not None
             size = _write(folder, llm, output, params, request, kv_dtype)
     if folder is not None:
         assert output.taps is not None
-        said = f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}"
-        console.print(said, style="dim", soft_wrap=True)
-    finish(output, params, console)
+        _tell(f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}")
+    finish(output, params, error_console())
+
+
+def _tell(text: str) -> None:
+    """A line beside the answer, on standard error."""
+    error_console().print(text, style="dim", soft_wrap=True)
+
+
+def _tell_plan(request: "TapRequest", llm: "LLM", num_prompt: int, max_tokens: int) -> None:
+    """Say before the first step what will be kept of so many tokens."""
+    plan = request.plan(llm.runner, num_prompt, min(max_tokens, llm.runner.context - num_prompt))
+    _tell(f"taps: {plan.describe()}; {plan.num_bytes:,} bytes at most")
 
 
 def _write(

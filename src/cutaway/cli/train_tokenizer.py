@@ -16,7 +16,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutaway.cli.console import error_console
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.files import check_can_be_written
+from cutaway.errors import InvalidRequestError, counted
 
 if TYPE_CHECKING:
     from cutaway.tokenizer.training.bpe_trainer import Merge
@@ -67,7 +68,7 @@ def train_tokenizer(
         _refuse_for_unigram(pre, min_count, explain)
     else:
         _check_bpe(vocab_size, special, pre)
-    _check_out(out)
+    check_can_be_written(out, "--out")
     from cutaway.tokenizer.training.standard_input import spooled
 
     with spooled(corpus, sys.stdin) as paths, _Stages() as stages:
@@ -114,11 +115,7 @@ def _check_alphabet(vocab_size: int, special: Sequence[str], alphabet: Set[str])
 
 
 def _control(special: Sequence[str]) -> dict[str, int]:
-    return {_tokens(len(special), "control token"): len(special)} if special else {}
-
-
-def _tokens(count: int, name: str) -> str:
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return {counted(len(special), "control token"): len(special)} if special else {}
 
 
 def _check_size(vocab_size: int, parts: Mapping[str, int]) -> None:
@@ -155,24 +152,6 @@ def _refuse_for_unigram(pre: str | None, min_count: int | None, explain: bool) -
         )
 
 
-def _check_out(out: Path) -> None:
-    """What can be told before the work about where it is to be written. Nothing but a file is ever replaced."""
-    try:
-        if out.is_dir():
-            raise InvalidRequestError(f"--out {str(out)!r} is a folder; give the name of a file.", "out")
-        if out.exists() and not out.is_file():
-            raise InvalidRequestError(f"--out {str(out)!r} is a pipe or device; give the name of a file.", "out")
-    except OSError as error:
-        raise InvalidRequestError(f"--out {str(out)!r} can't be written ({error.strerror}).", "out") from error
-    folder = out.resolve().parent if out.is_symlink() else out.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidRequestError(
-            f"--out {str(out)!r} can't be written: there is no folder {str(folder)!r}, or no right to write there. "
-            "Choose another --out.",
-            "out",
-        )
-
-
 def _count(
     corpus: Sequence[Path],
     patterns: tuple[str, ...],
@@ -180,6 +159,7 @@ def _count(
     processes: int | None,
     stages: "_Stages",
 ) -> Mapping[str, int]:
+    """Words of the corpus → how often each occurs. patterns: cut the text; replacements: are made in it before."""
     from cutaway.tokenizer.training.corpus import spans_of
     from cutaway.tokenizer.training.word_counts import count_words
 
@@ -201,6 +181,7 @@ def _train_bpe(
     processes: int | None,
     stages: "_Stages",
 ) -> dict[str, Any]:
+    """The content of tokenizer.json, of merges learnt from the corpus, each told as it is learnt."""
     from cutaway.tokenizer.pretokenize import pre_tokenizer
     from cutaway.tokenizer.training.bpe_trainer import BYTES, learn_merges
     from cutaway.tokenizer.training.export import bpe_json, check_not_learnt, spell
@@ -238,6 +219,7 @@ def _train_bpe(
 def _train_unigram(
     corpus: Sequence[Path], vocab_size: int, special: Sequence[str], processes: int | None, stages: "_Stages"
 ) -> dict[str, Any]:
+    """The content of tokenizer.json, of pieces chosen from the corpus in rounds."""
     from cutaway.tokenizer.sentencepiece_text import SPACE
     from cutaway.tokenizer.training.export import UNIGRAM_OVERHEAD, UNIGRAM_PATTERNS, check_not_learnt, unigram_json
     from cutaway.tokenizer.training.unigram_trainer import choose_alphabet, learn_pieces
@@ -267,6 +249,7 @@ def _compression(content: dict[str, Any], corpus: Sequence[Path], stages: "_Stag
 
 
 def _finish(content: dict[str, Any], compression: "Compression", out: Path) -> None:
+    """Write the file, and say what it has and how well it compresses."""
     from cutaway.tokenizer.training.export import write_json
 
     write_json(content, out)
@@ -274,7 +257,7 @@ def _finish(content: dict[str, Any], compression: "Compression", out: Path) -> N
     pieces = set(vocab) if isinstance(vocab, dict) else {piece for piece, _ in vocab}
     size = len(pieces | {token["content"] for token in content["added_tokens"]})
     control = len(content["added_tokens"])
-    parts = f"{_tokens(size - 256 - control, 'piece')} + 256 bytes + {_tokens(control, 'control token')}"
+    parts = f"{counted(size - 256 - control, 'piece')} + 256 bytes + {counted(control, 'control token')}"
     where = "the corpus" if compression.whole else f"{compression.bytes:,} bytes of the corpus"
     rate = f"{compression.bytes / compression.tokens:.2f} bytes a token on {where}"
     error_console().print(f"{size:,} tokens ({parts}) written to {out}; {rate}", soft_wrap=True, markup=False)

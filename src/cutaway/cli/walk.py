@@ -5,11 +5,11 @@ In: a model, a prompt, sampling parameters. Out: five pages and the bill, or one
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cutaway.cli.ask import messages_of
 from cutaway.cli.console import error_console, first_use
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
@@ -22,6 +22,8 @@ from cutaway.cli.options import (
     KVDtype,
     MinP,
     PresencePenalty,
+    Prompt,
+    PromptFile,
     RepetitionPenalty,
     Seed,
     System,
@@ -35,7 +37,8 @@ from cutaway.errors import InvalidRequestError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from cutaway.audit.walk.walk import Walk
+    from cutaway.audit.walk.walk import TimesWanted, Walk, WalkSettings
+    from cutaway.engine.llm import LLM
 
 NARROW = 80  # columns where the output is no terminal
 ALL_LAYERS = "all"
@@ -45,10 +48,8 @@ MOST_SHOWN = 80  # characters of a refused text
 
 def walk(
     model: ModelName,
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to say; read from standard input where it is a pipe.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
+    prompt: Prompt = None,
+    file: PromptFile = None,
     raw: Annotated[
         bool, typer.Option("--raw/--chat", help="Complete the text as it is, or answer by the chat template (default).")
     ] = False,
@@ -78,8 +79,7 @@ def walk(
 ) -> None:
     """Walk through one generation: tokenize, embed and place, layers, sample, append and repeat."""
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.walk.walk import TimesWanted, WalkSettings
-    from cutaway.audit.walk.walk import walk as walk_through
+    from cutaway.audit.walk.walk import WalkSettings
     from cutaway.sampling.params import fresh_seed
 
     settings = WalkSettings(
@@ -95,12 +95,9 @@ def walk(
     )
     text = read_question(prompt, file, "walk", raw=raw, system=system, chat_template=chat_template)
 
-    from cutaway.audit.limits import measure_limits
-    from cutaway.audit.walk.tokens import find_ids
     from cutaway.cli.tables import output_console, print_whole
     from cutaway.cli.walk_json import walk_dict
     from cutaway.engine.llm import LLM
-    from cutaway.formats.open_model import open_model
 
     with first_use(error_console()) as (fetching, compiling), missing_template_told("add --raw"):
         with LLM(
@@ -113,29 +110,41 @@ def walk(
             progress=fetching,
         ) as llm:
             in_full = read_layers(layers, llm.runner.config.num_layers)
-            instruction = [{"role": "system", "content": system}] if system else []
-            messages = [*instruction, {"role": "user", "content": text}]
-            ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(messages)
-            measure = None
-            if times:
-                with open_model(llm.model.path) as source:
-                    weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
-                measure = TimesWanted(weight_bytes, measure_limits(llm.runner.team))
-            found = walk_through(
-                llm.runner,
-                llm.tokenizer,
-                ids,
-                settings,
-                name=llm.model.name if llm.model.entry else None,
-                written=find_ids(ids, llm.tokenizer.encode(text, add_bos=False)),
-                measure=measure,
-            )
+            found = _walk(llm, text, settings, raw=raw, system=system, times=times)
         compiling.done()
     if as_json:
         typer.echo(json.dumps(walk_dict(found), ensure_ascii=False))
         return
     console = output_console(NARROW)
     print_whole(console, pages(found, console.width, in_full))
+
+
+def _walk(llm: "LLM", text: str, settings: "WalkSettings", *, raw: bool, system: str | None, times: bool) -> "Walk":
+    """Put the question, and look at the answer's computation; times: and repeat its steps to measure them."""
+    from cutaway.audit.walk.tokens import find_ids
+    from cutaway.audit.walk.walk import walk as walk_through
+
+    ids = llm.tokenizer.encode(text) if raw else llm.tokenizer.encode_chat(messages_of(text, system))
+    return walk_through(
+        llm.runner,
+        llm.tokenizer,
+        ids,
+        settings,
+        name=llm.model.name if llm.model.entry else None,
+        written=find_ids(ids, llm.tokenizer.encode(text, add_bos=False)),
+        measure=_measure(llm) if times else None,
+    )
+
+
+def _measure(llm: "LLM") -> "TimesWanted":
+    """What the walk's times are compared with: the weights' bytes, and the machine's limits, which are measured."""
+    from cutaway.audit.limits import measure_limits
+    from cutaway.audit.walk.walk import TimesWanted
+    from cutaway.formats.open_model import open_model
+
+    with open_model(llm.model.path) as source:
+        weight_bytes = {name: tensor.nbytes for name, tensor in source.tensors.items()}
+    return TimesWanted(weight_bytes, measure_limits(llm.runner.team))
 
 
 def pages(found: "Walk", width: int, in_full: Sequence[int]) -> "Iterator[RenderableType]":

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from cutaway.audit.walk.choice import LIKELIEST, MODEL, Candidate, Choice
 from cutaway.audit.walk.walk import Walk
-from cutaway.cli.walk_text import bare_table, counted, listed, paragraph, percent, quoted, shown, signed
+from cutaway.cli.walk_text import bare_table, listed, paragraph, percent, quoted, shown, signed
+from cutaway.errors import counted
 
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -173,6 +174,7 @@ def _style(candidate: Candidate, choice: Choice) -> str:
 
 
 def _end_sentences(walk: Walk, choices: Sequence[Choice]) -> Iterator[str]:
+    """How the noise decided, and who won."""
     drawn = [choice for choice in choices if not choice.greedy]
     if drawn:
         same = ": the same for every temperature" if len(drawn) > 1 else ""

@@ -15,7 +15,8 @@ from cutaway.audit.walk.walk import NewToken, Walk
 from cutaway.cli.console import quantity
 from cutaway.cli.tables import narrow_ledger_table, unrest
 from cutaway.cli.walk_forward import looks_sentence
-from cutaway.cli.walk_text import bare_table, counted, paragraph, percent, quoted, shown
+from cutaway.cli.walk_text import bare_table, paragraph, percent, quoted, shown
+from cutaway.errors import counted
 
 
 def repeat_page(walk: Walk, width: int) -> Iterator[RenderableType]:

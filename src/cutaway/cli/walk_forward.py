@@ -22,7 +22,6 @@ from cutaway.cli.walk_text import (
     SPACE,
     back,
     bare_table,
-    counted,
     every,
     listed,
     number,
@@ -33,6 +32,7 @@ from cutaway.cli.walk_text import (
     signed,
     token_grid,
 )
+from cutaway.errors import counted
 
 OWN_EMBEDDINGS: Final = 5  # tokens of the user's own text
 LAST_EMBEDDINGS: Final = 3
@@ -257,6 +257,7 @@ def _operations_table(operations: Sequence[SeenOperation]) -> Table:
 
 
 def _layers_table(forward: SeenForward, width: int) -> Table:
+    """A row for each layer: what it does to the last token's stream, where it looks, what it would say."""
     wide = width >= WIDE
     table = bare_table(gap=1)
     for name in ("layer", "stream", *(("least", "greatest") if wide else ()), "attention\nadds", "ffn\nadds"):
@@ -331,6 +332,7 @@ def looks_sentence(looks: Looks, tokens: Sequence[SeenToken], position: int) -> 
 
 
 def _looks_sentences(walk: Walk) -> Iterator[str]:
+    """Where the last token looks, on average and most of all."""
     forward, last = walk.forward, walk.prompt[-1].position
     heads, layers = walk.dimensions["H"], len(forward.layers)
     if last == 0:
@@ -359,6 +361,7 @@ def _looks_sentences(walk: Walk) -> Iterator[str]:
 
 
 def _layer_in_full(layer: SeenLayer, context: int, width: int) -> Iterator[RenderableType]:
+    """One layer: the shape and the last row of each operation, where each head looks, what the model would say here."""
     yield paragraph(f"Layer {layer.layer} in full: each operation's row of the last token, and its heads.", width)
     yield ""
     table = bare_table()

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cutaway.audit.walk.tokens import SeenToken
+from cutaway.errors import counted
 
 WIDEST_TEXT: Final = 100  # cells of a paragraph's lines, however wide the terminal is
 WIDEST_PIECE: Final = 16
@@ -39,14 +40,9 @@ def shown(piece: str, cells: int = WIDEST_PIECE) -> str:
     return clipped(piece.replace(" ", SPACE), cells)
 
 
-def quoted(piece: str, cells: int = WIDEST_PIECE) -> str:
+def quoted(piece: str) -> str:
     """A piece in a sentence: in marks that hardly any piece has, and without spaces, so that it stays on one line."""
-    return f"‹{shown(piece, cells)}›"
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 token``, ``1,024 tokens``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"‹{shown(piece)}›"
 
 
 def every(count: int, noun: str) -> str:

@@ -140,6 +140,11 @@ class AsyncStream(AsyncIterator[Delta]):
         return self._received.output()
 
     @property
+    def tap_bytes(self) -> int:
+        """Bytes that its taps will have, at most; 0 without."""
+        return self._received.tap_bytes
+
+    @property
     def record(self) -> dict[str, Any] | None:
         """What the record has of it, once it was iterated to its end: as ``RequestOutput.record``."""
         return self._received.generation.summary if self.finished else None
@@ -241,6 +246,7 @@ class AsyncEngine:
         taps: Tapping | None = None,
         reads_cache: bool = True,
     ) -> AsyncStream:
+        """Hand a request to the engine's thread; its stream once it is admitted. To cancel this aborts the request."""
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         received: Received
         engine = self.llm.engine()

@@ -7,22 +7,21 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from cutaway.engine.backlog import Backlog
 from cutaway.engine.generation import Generation
-from cutaway.engine.observer import Observer, observed
-from cutaway.engine.open_steps import OpenShare, all_of, open_tap
+from cutaway.engine.observer import Observer
+from cutaway.engine.open_steps import OpenShare, watching
 from cutaway.engine.outputs import FinishReason
-from cutaway.engine.results import PieceResult, Taken, find_results, take_result
+from cutaway.engine.results import PieceResult, find_results, take_result
 from cutaway.engine.step_batch import ScratchPage, StepBatches
-from cutaway.engine.step_watch import SeenStep, StepWatcher, TimedSteps, see_step
-from cutaway.engine.steps import Steps
+from cutaway.engine.step_outcome import Computed, StepOutcome
+from cutaway.engine.steps import Look, Steps, TimedSteps
 from cutaway.engine.tap_limits import TapLimits, check_room
 from cutaway.engine.totals import Totals
 from cutaway.errors import CutawayError, QueueFullError
-from cutaway.ops.cpu.arrays import Batch
-from cutaway.ops.cpu.clock import Clocks
 from cutaway.ops.cpu.threads import ThreadTeam
 from cutaway.sampling.rows import SamplerRoom
 from cutaway.scheduler.request import Request
@@ -31,6 +30,7 @@ from cutaway.scheduler.step import Step
 
 LOG: Final = logging.getLogger("cutaway.engine")
 LOST: Final = "the engine has lost track of its memory: {}. Load the model again."
+Answer = TypeVar("Answer")
 
 
 class EngineCore:
@@ -49,18 +49,18 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         team: ThreadTeam | None = None,
         taps: TapLimits = TapLimits(),  # noqa: B008  (immutable)
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """scratch_page: for the pads of static batches. clock: in seconds; deadlines are on it. team: samples the rows
-        of a step; default, this thread alone. taps: what they may cost. observer: is told of all that happens.
+        of a step; default, this thread alone. taps: what they may cost. observers: are told of all that happens.
         """
         self.runner, self.scheduler, self.clock = runner, scheduler, clock
         self.totals = Totals()
-        self.watchers: list[StepWatcher] = []  # of each step
+        self.observers = [*observers]
         self._batches, self._open_batches = StepBatches(scratch_page), StepBatches()
         self._taps, self._share = taps, OpenShare(taps.share)
         self._team = ThreadTeam(1) if team is None else team
-        self._observer = observer
+        self._timed_runner = runner if isinstance(runner, TimedSteps) else None
         self._sampler = SamplerRoom(runner.vocab_size, self._team.size)
         self._generations: dict[str, Generation] = {}  # by their ids
         self._backlog = Backlog()
@@ -100,6 +100,7 @@ class EngineCore:
                 return
             except Exception as error:
                 generation.fail(error)
+                self._tell_end(generation, "error")
             self._backlog.take()
 
     def submit(self, generation: Generation, *, bulk: bool = False) -> None:
@@ -114,9 +115,8 @@ class EngineCore:
         now, before = self.clock(), generation.submitted
         generation.submitted = now if before is None else before
         if generation.is_late(now):
-            self._observe_start(generation)
-            self._observe_end(generation, "deadline")
-            generation.cut("deadline", now)
+            self._ask(lambda each: each.admitted(generation))
+            self._cut(generation, "deadline", now)
             return
         watched = generation.watched
         try:
@@ -137,31 +137,36 @@ class EngineCore:
                     hidden=None if asked.pooling is None else "last" if asked.pooling == "last" else "all",
                     is_open=watched is not None,
                     bulk=bulk,
-                    reads_cache=generation.reads_cache and (self._observer is None or not self._observer.opens_steps),
+                    reads_cache=generation.reads_cache and not any(each.opens_steps for each in self.observers),
                 )
             )
         except BaseException:
             generation.submitted = before
             raise
         self._generations[generation.request_id] = generation
-        self._observe_start(generation)
+        self._ask(lambda each: each.admitted(generation))
 
     def abort(self, generation: Generation, reason: FinishReason = "abort") -> None:
         """End the request; nothing happens if it has ended, or was never submitted."""
         if generation.ended or generation.submitted is None:
             return
+        self._cut(generation, reason, self.clock())
+        self._drop(generation, reason)
+
+    def _cut(self, generation: Generation, reason: FinishReason, now: float) -> None:
+        """End what of it has not ended, and tell it."""
         try:
-            self._observe_end(generation, reason)
-            generation.cut(reason, self.clock())
+            generation.cut(reason, now)
         except Exception as error:
             generation.fail(error)
-        self._drop(generation, reason)
+        self._tell_end(generation, reason)
 
     def fail(self, error: BaseException) -> None:
         """End all requests with this error. All are told before the first gives its blocks back."""
         ending = self.generations()
         for generation in ending:
             generation.fail(error)
+            self._tell_end(generation)
         try:
             for generation in ending:
                 self._drop(generation)
@@ -188,21 +193,20 @@ class EngineCore:
             if step.num_tokens == 0:
                 return
             started = self.clock()
-            batch, results, clocks = self._compute(step)
+            computed = self._compute(step)
             if self.runner.num_steps > self._num_steps + 1:  # a step of others, anywhere between forward and sampler
                 self.scheduler.cancel(step)
                 self._forget_kv()
                 return
             self.totals.count(step, self.scheduler)
-            self._share.count(step, self.clock() - started)
-            if self.watchers:
-                self._show(see_step(step, self.scheduler, started, self.clock(), clocks))
+            seconds = self.clock() - started
+            self._share.count(step, seconds)
         except BaseException:
             self._undo(step)
             raise
         self._num_steps = self.runner.num_steps
         try:
-            self._report(step, batch, results, started)
+            self._report(step, computed, started, seconds)
         except BaseException as error:  # some requests have their tokens, and the scheduler may not know it
             self._break(error)
             raise
@@ -219,44 +223,25 @@ class EngineCore:
         self.scheduler.forget_kv("a step outside of the engine has written to the pool")
         self._num_steps = self.runner.num_steps
 
-    def _compute(self, step: Step) -> "tuple[Batch, list[PieceResult], Clocks | None]":
-        """From the pages to the batch and the samples, with the clocks of a step that ran timed; no request is changed,
-        or told.
-        """
+    def _compute(self, step: Step) -> Computed:
+        """From the pages to the batch and the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        taps = [] if self._observer is None else self._observer.taps(step)
+        looks: list[Look] = [look for own in self._ask(lambda each: each.looks(step)) for look in own]
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
-            taps = [*taps, open_tap(step, self._generations, batch)]
-        clocks: Clocks | None = None
-        if taps:  # an open step has no clocks
-            logits = self.runner.step_open(batch, all_of(taps))
-        elif self._wants_clocks(step):
-            assert isinstance(self.runner, TimedSteps)
-            clocks = self.runner.step_timed(batch)
-            logits = self.runner.logits_of(batch)
+            looks += watching(step, self._generations, batch)
+        clocks = None
+        if looks:  # then it has no clocks
+            logits = self.runner.step_tapped(batch, looks)
+        elif self._timed_runner is not None and any(self._ask(lambda each: each.wants_clocks(step))):
+            clocks = self._timed_runner.step_timed(batch)
+            logits = self._timed_runner.logits_of(batch)
         else:
             logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        return batch, find_results(step, self._generations, logits, hidden, self._team, self._sampler), clocks
-
-    def _wants_clocks(self, step: Step) -> bool:
-        """Whether somebody wants it timed, and the runner can."""
-        return (
-            bool(self.watchers)
-            and isinstance(self.runner, TimedSteps)
-            and any(watcher.wants_clocks(step) for watcher in self.watchers)
-        )
-
-    def _show(self, seen: SeenStep) -> None:
-        """To all who watch. One that fails is no reason for the requests to fail."""
-        for watcher in list(self.watchers):
-            try:
-                watcher.saw(seen)
-            except Exception as error:
-                self.watchers.remove(watcher)
-                warnings.warn(f"a watcher of steps failed and hears no more: {error!r}", stacklevel=2)
+        results = find_results(step, self._generations, logits, hidden, self._team, self._sampler)
+        return Computed(batch, results, bool(looks), clocks)
 
     def _undo(self, step: Step | None) -> None:
         """The step failed, maybe while it was planned. What can't be undone breaks the engine."""
@@ -269,27 +254,30 @@ class EngineCore:
         except BaseException as lost:
             self._break(lost)
 
-    def _report(self, step: Step, batch: Batch, results: list[PieceResult], started: float) -> None:
+    def _report(self, step: Step, computed: Computed, started: float, seconds: float) -> None:
         """Give the requests what was found, the scheduler the tokens, and the sinks their events.
 
         A request that fails is dropped before the step is complete: its tokens don't count.
         """
-        now = self.clock()
+        now, results = self.clock(), computed.results
         served = list(dict.fromkeys(result.generation for result in results))
         for result in results:
             if result.generation.begun is None:
                 result.generation.begin(started, result.piece.start)
         taken = [take_result(each, now, *self._kv_positions(each)) for each in results]
-        self._observe_step(step, batch, results, taken)
+        if self.observers:
+            outcome = StepOutcome(step, computed, taken, (started, seconds), self.runner, self.scheduler)
+            self._ask(lambda each: each.stepped(outcome))
         for generation in served:
             if generation.failed:
+                self._tell_end(generation)
                 self._drop(generation)
         self.scheduler.complete(step, [each.tokens for each in taken])
         for generation in served:
-            if generation.ended:
-                self._observe_end(generation, "end")
-            generation.flush()
-            if generation.ended:
+            if not generation.ended:
+                generation.flush()
+            if generation.ended:  # by the step, or since its sink has raised
+                self._tell_end(generation)
                 self._drop(generation)
 
     def _kv_positions(self, result: PieceResult) -> tuple[int, int]:
@@ -301,7 +289,6 @@ class EngineCore:
 
     def _drop(self, generation: Generation, reason: str = "abort") -> None:
         """The request has ended: the scheduler and the core forget it. reason: for the log."""
-        self._observe_end(generation, reason)
         if self._generations.pop(generation.request_id, None) is not None:
             self.scheduler.abort(generation.request_id, reason)
         if not self._generations:
@@ -315,7 +302,7 @@ class EngineCore:
         error.__cause__ = lost
         for generation in self.generations():
             generation.fail(error)
-            self._observe_end(generation, "error")
+            self._tell_end(generation)
         self._generations.clear()
         self._forget_batches()
 
@@ -323,20 +310,30 @@ class EngineCore:
         self._batches.forget()
         self._open_batches.forget()
 
-    def _observe_start(self, generation: Generation) -> None:
-        if self._observer is not None:
-            self._observer.admitted(generation)
+    def _tell_end(self, generation: Generation, reason: str = "end") -> None:
+        """The request has ended: tell the observers, then whoever asked, so that what they say goes with the last
+        event. Once: again, it does nothing.
+        """
+        if generation.settled:
+            return
+        generation.settled = True
+        reason = "error" if generation.failed else reason
+        for said in self._ask(lambda each: each.ended(generation, reason)):
+            if said is not None:
+                generation.summary = {**(generation.summary or {}), **said}
+        generation.flush()
 
-    def _observe_step(self, step: Step, batch: Batch, results: list[PieceResult], taken: list[Taken]) -> None:
-        if self._observer is not None:
-            residuals = self.runner.residuals(batch)
-            self._observer.stepped(step, observed(results, [each.deltas for each in taken], residuals))
-
-    def _observe_end(self, generation: Generation, reason: str) -> None:
-        """Before whoever asked is told, so that what the observer has to say goes with it."""
-        if self._observer is not None:
-            self._observer.ended(generation, "error" if generation.failed else reason)
-            generation.summary = self._observer.summary(generation)
+    def _ask(self, question: Callable[[Observer], Answer]) -> list[Answer]:
+        """What the observers answer. One that fails is no reason for the requests to fail: it is asked no more."""
+        answers = []
+        for observer in [*self.observers]:
+            try:
+                answers.append(question(observer))
+            except Exception as error:
+                self.observers = [each for each in self.observers if each is not observer]
+                with suppress(UserWarning):  # where warnings are made errors
+                    warnings.warn(f"an observer of the engine failed and hears no more: {error!r}", stacklevel=2)
+        return answers
 
     def rest(self) -> None:
         """Nothing is left to do: check that nothing is lost. If something is, no further request is let in."""

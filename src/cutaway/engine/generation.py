@@ -62,11 +62,11 @@ class Generation:
         self.num_cached_tokens = 0  # of the prompt, at that time
         self.scores: dict[int, SampleResult] = {}  # of the prompt's tokens but the first, by position
         self.pool = None if asked.pooling is None else Pool(asked.pooling)  # of an embedding, which is its only choice
-        self.summary: dict[str, Any] | None = (
-            None  # what an observer has to say of it; settled before the last event is handed over
-        )
+        self.summary: dict[str, Any] | None = None  # what observers say of it; settled before the last event
         self.ended = False
         self.failed = False  # ended by an error
+        self.settled = False  # its end was told to all
+        self._error: BaseException | None = None  # to be handed over
         self._lost = False  # the sink has raised
         self._tokenizer = tokenizer
         self._choices: dict[int, Choice] = {}  # those that run
@@ -120,10 +120,13 @@ class Generation:
         self._events.append(event)
 
     def flush(self) -> None:
-        """Hand the events over, if it is time."""
+        """Hand the events over, if it is time, and behind them the error that ended it."""
         if self._events and (self.ended or not self.whole):
             events, self._events = self._events, []
             self._hand_over(events)
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._hand_over(error)
 
     def _hand_over(self, arrival: Arrival) -> None:
         """A sink that raises ends its request alone: it is told the error once, instead, and then nothing more."""
@@ -137,7 +140,7 @@ class Generation:
                 self.sink(error)
 
     def cut(self, reason: FinishReason, now: float) -> None:
-        """End every choice that has not ended, and hand the events over."""
+        """End every choice that has not ended; ``flush`` tells it."""
         if self.ended:
             return
         events = []
@@ -146,15 +149,13 @@ class Generation:
             events.append(Event(choice.cut(reason), now, 0, 0))
         self.ended = True
         self._events += events
-        self.flush()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, after what came before. Who takes all events at the end gets the error alone: whatever
-        else came first would be taken for the end.
+        """End it with an error; ``flush`` tells it, after what came before. Who takes all events at the end gets the
+        error alone: whatever else came first would be taken for the end.
         """
         if not self.ended:
             self.ended = self.failed = True
+            self._error = error
             if self.whole:
                 self._events.clear()
-            self.flush()
-            self._hand_over(error)

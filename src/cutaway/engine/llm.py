@@ -16,7 +16,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.foreign_options import EMBED, LOAD, REQUEST, refuse_foreign
 from cutaway.engine.generation import Arrival
-from cutaway.engine.load import load_engine
+from cutaway.engine.load import LoadedEngine, load_engine
 from cutaway.engine.observer import Observer
 from cutaway.engine.outputs import EmbeddingRequestOutput, RequestOutput
 from cutaway.engine.pooling import DEFAULT_POOLING, Pooling, check_pooling
@@ -29,7 +29,7 @@ from cutaway.engine.runner import ModelRunner
 from cutaway.engine.settings import check_options
 from cutaway.engine.step_batch import ScratchPage
 from cutaway.engine.stream import Stream
-from cutaway.engine.tap_limits import TapAdmission, tap_limits
+from cutaway.engine.tap_limits import TapAdmission, TapLimits, tap_limits
 from cutaway.engine.totals import Totals
 from cutaway.engine.watched import Tapping
 from cutaway.errors import CutawayError, InvalidRequestError
@@ -129,34 +129,26 @@ class LLM:
         refuse_foreign("LLM", foreign, LOAD, OPTIONS)
         threads = _check_threads(threads)
         kv_format(kv_dtype)
-        options: dict[str, Any] = {
-            "max_num_seqs": max_num_seqs,
-            "max_num_batched_tokens": max_num_batched_tokens,
-            "batching": batching,
-            "enable_chunked_prefill": enable_chunked_prefill,
-            "enable_prefix_caching": enable_prefix_caching,
-            "kv_tokens": kv_tokens,
-            "max_waiting": max_waiting,
-            "max_waiting_tokens": max_waiting_tokens,
-        }
-        options = check_options(options)
+        options = check_options(
+            {
+                "max_num_seqs": max_num_seqs,
+                "max_num_batched_tokens": max_num_batched_tokens,
+                "batching": batching,
+                "enable_chunked_prefill": enable_chunked_prefill,
+                "enable_prefix_caching": enable_prefix_caching,
+                "kv_tokens": kv_tokens,
+                "max_waiting": max_waiting,
+                "max_waiting_tokens": max_waiting_tokens,
+            }
+        )
         taps = tap_limits(max_tap_bytes, tap_share)
-        limit = None if memory is None else parse_bytes(memory, "memory")
-        if limit is not None and kv_tokens is not None:
-            raise InvalidRequestError(
-                "there are memory and kv_tokens; each says how large the pool is. Leave one.", "memory"
-            )
-        setting = kv_setting(kv)
-        if not isinstance(model, str | os.PathLike):
-            raise InvalidRequestError(
-                f"model is {model!r}; it must be a name, such as 'smollm2', or the path of a GGUF file.", "model"
-            )
+        limit = _check_memory(memory, kv_tokens)
         loaded = load_engine(
-            os.fspath(model),
+            _check_name(model),
             options,
             threads=threads,
             max_model_len=max_model_len,
-            setting=setting,
+            setting=kv_setting(kv),
             kv_dtype=kv_dtype,
             memory=limit,
             chat_template=chat_template,
@@ -167,15 +159,7 @@ class LLM:
         self.model, self.settings, self.default_params = loaded.model, loaded.settings, loaded.default_params
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.runner: ModelRunner = loaded.runner
-        scratch = self.settings.scratch_page
-        self._core = EngineCore(
-            self.runner,
-            self.settings.scheduler(self.runner.max_step_outputs),
-            None if scratch is None else ScratchPage(scratch, min(self.settings.page_length, self.settings.context)),
-            team=self.runner.team,
-            taps=taps,
-            observer=record,
-        )
+        self._core = _make_core(loaded, taps, record)
         self._engine = EngineThread(self._core, CLOSED)
         self._process = os.getpid()
         self._closed = False
@@ -425,6 +409,39 @@ class LLM:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _make_core(loaded: LoadedEngine, taps: TapLimits, record: Observer | None) -> EngineCore:
+    """The engine's loop over a runner, with the scheduler of its settings."""
+    settings, runner = loaded.settings, loaded.runner
+    scratch = settings.scratch_page
+    return EngineCore(
+        runner,
+        settings.scheduler(runner.max_step_outputs),
+        None if scratch is None else ScratchPage(scratch, min(settings.page_length, settings.context)),
+        team=runner.team,
+        taps=taps,
+        observers=() if record is None else (record,),
+    )
+
+
+def _check_name(model: str | os.PathLike[str]) -> str:
+    """A model's name or path as text."""
+    if not isinstance(model, str | os.PathLike):
+        raise InvalidRequestError(
+            f"model is {model!r}; it must be a name, such as 'smollm2', or the path of a GGUF file.", "model"
+        )
+    return os.fspath(model)
+
+
+def _check_memory(memory: int | str | None, kv_tokens: int | None) -> int | None:
+    """The limit of the process in bytes, where there is one."""
+    limit = None if memory is None else parse_bytes(memory, "memory")
+    if limit is not None and kv_tokens is not None:
+        raise InvalidRequestError(
+            "there are memory and kv_tokens; each says how large the pool is. Leave one.", "memory"
+        )
+    return limit
 
 
 def _check_threads(threads: int | None) -> int | None:

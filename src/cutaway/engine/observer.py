@@ -1,72 +1,57 @@
-"""Who may watch an engine: told of each request that is let in, of each step with what it brought, of each end.
+"""Who observes an engine: is told of each request that is let in, of each step that counts, of each end; may have a
+step run timed, or look into it.
 
-In: what the core did, in the engine's thread, before whoever asked is told. Out: nothing that changes an answer; where
-it asks for a tap, the step runs open, with the same bits. Without an observer nothing of this is computed.
+In: what the core did, in the engine's thread, before whoever asked is told. Out: nothing that changes an answer: a step
+that is timed, or looked into, has the same bits. Without an observer nothing is made for one.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cutaway.engine.generation import Generation
-from cutaway.engine.outputs import Delta
-from cutaway.engine.results import PieceResult
-from cutaway.engine.steps import Tap
-from cutaway.ops.cpu.arrays import Floats
-from cutaway.sampling.sampler import SampleResult
-from cutaway.scheduler.step import Step, StepPiece
+from cutaway.engine.step_outcome import StepOutcome
+from cutaway.engine.steps import Look
+from cutaway.scheduler.step import Step
 
 if TYPE_CHECKING:
     from cutaway.engine.llm import LLM
 
 
-class Observed(NamedTuple):
-    """What a step has brought to one piece's request. ``piece.sequence`` is as it was before the step."""
+class Observer:
+    """Does nothing; override what you need. One that raises hears no more of requests and steps, and a warning says so;
+    the requests go on. What it takes is the engine's time.
 
-    piece: StepPiece
-    generation: Generation
-    scores: dict[int, SampleResult]  # of the prompt's tokens, by position
-    samples: list[SampleResult]  # one for each token that was taken, in the order of ``piece.choices``
-    deltas: list[Delta]  # and what each is to whoever asked
-    residual: Floats | None  # [D], of the row whose logits the tokens were sampled from; the next step overwrites it
+    Given to an ``LLM`` it is there from the first request to the end. Others come and go between two steps:
+    ``core.observers`` is a plain list.
+    """
 
-
-class Observer(Protocol):
-    """None of these may raise; they are called between steps, and what they take is the engine's time."""
-
-    opens_steps: bool
-    """Whether steps run open for it; then requests compute their whole prompts, and none of it comes from the cache."""
+    opens_steps = False
+    """Whether it looks into all steps. Then requests compute their whole prompts, and take nothing from the cache."""
 
     def attach(self, llm: "LLM") -> None:
-        """The engine is there, and no request yet. The one method that may raise: then there is no engine."""
+        """The engine that it was given to is there, and no request yet. What it raises, ``LLM`` raises."""
 
     def admitted(self, generation: Generation) -> None:
         """The request waits for its turn."""
 
-    def taps(self, step: Step) -> list[Tap]:
-        """What is to be called after each operation of the step; without any, it need not run open."""
+    def looks(self, step: Step) -> Sequence[Look]:
+        """Who looks into the step that is to be run; maybe once more, if the step before did not count."""
+        return ()
 
-    def stepped(self, step: Step, observed: Sequence[Observed]) -> None:
+    def wants_clocks(self, step: Step) -> bool:
+        """Whether the step shall run timed, with a time stamp after each operation. One that somebody looks into has no
+        clocks.
+        """
+        return False
+
+    def stepped(self, outcome: StepOutcome) -> None:
         """The step counts."""
 
-    def ended(self, generation: Generation, reason: str) -> None:
-        """The request has ended: "end", or by "abort", "deadline" or "error". Called once or more."""
-
-    def summary(self, generation: Generation) -> dict[str, Any]:
-        """What is to be given to whoever asked, beside the answer; after ``ended``."""
+    def ended(self, generation: Generation, reason: str) -> Mapping[str, Any] | None:
+        """The request has ended: "end", or by "abort", "deadline" or "error". Once for each that was admitted, and for
+        one that ended before. Out: what whoever asked is given beside the answer's last event.
+        """
+        return None
 
     def close(self) -> None:
-        """The engine has ended."""
-
-
-def observed(results: Sequence[PieceResult], deltas: Sequence[list[Delta]], residuals: Floats) -> list[Observed]:
-    """For each piece of a step; deltas: of each piece; residuals: [O, D], in the order of the rows of logits."""
-    found, end = [], 0
-    for (piece, generation, asking, samples), own in zip(results, deltas, strict=True):
-        outputs = piece.num_outputs
-        end += outputs
-        residual = residuals[end - 1] if outputs and piece.choices else None
-        taken = cast(
-            "list[SampleResult]", samples[: len(own)]
-        )  # an error brings no delta, nor does what comes behind it
-        found.append(Observed(piece, generation, asking.scores, taken, own, residual))
-    return found
+        """The engine that it was given to has ended."""

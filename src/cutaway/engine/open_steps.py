@@ -1,14 +1,11 @@
 """Open steps: when they may be run, and who sees what in them.
 
-In: how long steps took; a step whose pieces are all watched. Out: whether the next one may be open; a tap for the
-runner.
+In: how long steps took; a step whose pieces are all watched. Out: whether the next one may be open; who looks into it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from cutaway.engine.generation import Generation
-from cutaway.engine.steps import Tap
 from cutaway.engine.watched import StepRows, Watched
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.scheduler.step import Step
@@ -38,20 +35,8 @@ class OpenShare:
         self._owed = seconds * self._factor if step.is_open else max(0.0, self._owed - seconds)
 
 
-def all_of(taps: Sequence[Tap]) -> Tap:
-    """A tap that calls each of these, in their order."""
-    if len(taps) == 1:
-        return taps[0]
-
-    def tap(name: str, layer: int, array: Any) -> None:
-        for each in taps:
-            each(name, layer, array)
-
-    return tap
-
-
-def open_tap(step: Step, generations: Mapping[str, Generation], batch: Batch) -> Tap:
-    """A tap by which each request sees its rows of an open step, and what it wanted to see of them."""
+def watching(step: Step, generations: Mapping[str, Generation], batch: Batch) -> list[Watched]:
+    """Those who look into an open step; each is told which rows are its own request's."""
     rows: dict[str, list[StepRows]] = {}  # by request
     token = output = 0
     for piece in step.pieces:
@@ -60,15 +45,10 @@ def open_tap(step: Step, generations: Mapping[str, Generation], batch: Batch) ->
         token, output = tokens.stop, outputs.stop
         own = StepRows(piece.sequence.choices[0], batch, tokens, outputs)
         rows.setdefault(piece.sequence.request.id, []).append(own)
-    watching: list[Watched] = []
-    for name, found in rows.items():
+    found = []
+    for name, own_rows in rows.items():
         watched = generations[name].watched
         if watched is not None:
-            watched.begin(found)
-            watching.append(watched)
-
-    def tap(name: str, layer: int, array: Any) -> None:
-        for each in watching:
-            each.see(name, layer, array)
-
-    return tap
+            watched.begin(own_rows)
+            found.append(watched)
+    return found

@@ -73,6 +73,12 @@ class Received:
             kv_used_bytes=last.kv_used * self._position_bytes if last else 0,
         )
 
+    @property
+    def tap_bytes(self) -> int:
+        """What its taps will keep, at most; 0 without."""
+        watched = self.generation.watched
+        return 0 if watched is None else watched.watch.num_bytes
+
     def output(self) -> RequestOutput:
         """The request's output so far; one entry for each choice that has begun."""
         asked = self.generation.asked

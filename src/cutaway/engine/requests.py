@@ -8,6 +8,7 @@ import sys
 import time
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 from cutaway.engine.choice import Asked
 from cutaway.engine.generation import Generation, Sink
@@ -79,21 +80,7 @@ class Requests:
         is_answered = pooling is None
         check_prompt(ids, self._context, self._tokenizer.vocab_size, is_answered=is_answered)
         check_against_vocabulary(params, self._tokenizer.vocab_size)
-        if priority is not None and not is_integer(priority):
-            raise InvalidRequestError(
-                f"priority is {shown(priority)}; it must be an integer, 0 for the best.", "priority"
-            )
-        if timeout is not None and not (is_number(timeout) and 0 < timeout <= sys.float_info.max):
-            raise InvalidRequestError(
-                f"timeout is {shown(timeout)}; it must be seconds above 0. Leave it out for none.", "timeout"
-            )
-        # What is no key of a dictionary would fail amid a step, which others share.
-        if not isinstance(salt, bytes):
-            raise InvalidRequestError(f"salt is {shown(salt)}; it must be bytes. Leave it out for none.", "salt")
-        if not isinstance(shown_ids, frozenset):
-            raise InvalidRequestError(
-                f"shown_ids is {shown(shown_ids)}; it must be a frozenset of ids. Leave it out for none.", "shown_ids"
-            )
+        _check(priority, timeout, salt, shown_ids)
         form = params.structured_outputs
         grammar = None if form is None else self.grammars.get(form)
         left = self._context - len(ids) if is_answered else 1  # what the scheduler takes for its end
@@ -152,3 +139,19 @@ def one_for_each(
             "sampling_params",
         )
     return given
+
+
+def _check(priority: object, timeout: Any, salt: object, shown_ids: object) -> None:
+    """Refuse what would fail amid a step, which others share: salts and ids become keys of dictionaries there."""
+    if priority is not None and not is_integer(priority):
+        raise InvalidRequestError(f"priority is {shown(priority)}; it must be an integer, 0 for the best.", "priority")
+    if timeout is not None and not (is_number(timeout) and 0 < timeout <= sys.float_info.max):
+        raise InvalidRequestError(
+            f"timeout is {shown(timeout)}; it must be seconds above 0. Leave it out for none.", "timeout"
+        )
+    if not isinstance(salt, bytes):
+        raise InvalidRequestError(f"salt is {shown(salt)}; it must be bytes. Leave it out for none.", "salt")
+    if not isinstance(shown_ids, frozenset):
+        raise InvalidRequestError(
+            f"shown_ids is {shown(shown_ids)}; it must be a frozenset of ids. Leave it out for none.", "shown_ids"
+        )

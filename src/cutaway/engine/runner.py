@@ -1,15 +1,17 @@
 """The runner: a model in memory with its team, workspace and KV pool, ready to compute steps.
 
 In: a model file and the engine's limits; then batches. Out: logits, in each of the ways to run the one forward:
-closed, open, timed.
+closed, timed, tapped, open.
 """
 
+import ctypes
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 
-from cutaway.engine.steps import Tap
+from cutaway.engine.steps import Look, Tap
 from cutaway.errors import InvalidRequestError, shown
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
@@ -17,7 +19,8 @@ from cutaway.memory.kv_setting import PAGE_LENGTH
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.batch import Piece, check_batch, make_batch
 from cutaway.model.config import ModelConfig, read_config
-from cutaway.model.forward import forward_compiled, forward_timed, rebind
+from cutaway.model.dry_run import Shown, shown_by_step
+from cutaway.model.forward import forward_compiled, forward_tapped, forward_timed, rebind
 from cutaway.model.hidden import hidden_states
 from cutaway.model.loader import LoadedModel, load_model
 from cutaway.model.shapes import LAYER_TAPS, STEP_TAPS, TAPS, Limits, dimensions, evaluate
@@ -25,11 +28,13 @@ from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.clock import new_clocks
 from cutaway.ops.cpu.kv_tiles import SUBTILE
 from cutaway.ops.cpu.processors import default_threads
+from cutaway.ops.cpu.tap import new_notes
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.cpu.team_size import SizedTeam
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
 
 SHORTEST_CONTEXT: Final = 2
+_SHOW: Final = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # what compiled code calls with a tap's place
 DEFAULT_CONTEXT: Final = 8192  # positions, where the model allows more and the user named none
 DEFAULT_STEP: Final = 256  # tokens of a step at most: a long prompt is computed in chunks of so many
 
@@ -84,6 +89,7 @@ class ModelRunner:
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * page_length // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
         self.workspace = allocate_workspace(self.dimensions)
+        self._shown: tuple[tuple[int, int], list[Shown]] = ((0, 0), [])  # by the last tapped step's T and O
         self.num_steps = 0  # so far, by whomever: each of them may have written to any page
 
     def _check(self, batch: Batch) -> None:
@@ -127,17 +133,10 @@ class ModelRunner:
         Every array is checked against the shape table. The tap sees the engine's own buffers: copy what you keep.
         """
         self._check(batch)
-        sizes = {**self.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
-        expected = {
-            name: tuple(evaluate(entry, self.dimensions if name.endswith("_input") else sizes) for entry in shape)
-            for name, shape in TAPS.items()
-        }
+        check = self._shape_check(batch)
 
         def checked(team: Team, name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
-            dtype = np.dtype(np.int8 if name.endswith("_input") else np.float32)
-            assert (array.shape, array.dtype) == (expected[name], dtype), (
-                f"{name} in layer {layer} is {array.shape} {array.dtype}, the shape table says {expected[name]} {dtype}"
-            )
+            check(name, layer, array)
             tap(name, layer, array)
 
         alone = ThreadTeam(1)
@@ -145,11 +144,67 @@ class ModelRunner:
             rebind({"tap": checked})(alone.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
         return self.logits_of(batch)
 
-    def prepare_open(self) -> None:
-        """Compile what open steps need, where it isn't in the cache: operations, each as Python calls it. It is an open
-        step that nobody sees, and writes to the pool's first page.
+    def _shape_check(self, batch: Batch) -> Callable[[str, int, Any], None]:
+        """A tap that holds the arrays of a step like this one against the shape table."""
+        sizes = {**self.dimensions, "T": len(batch.tokens), "O": len(batch.output_rows)}
+        expected = {
+            name: tuple(evaluate(entry, self.dimensions if name.endswith("_input") else sizes) for entry in shape)
+            for name, shape in TAPS.items()
+        }
+
+        def check(name: str, layer: int, array: "np.ndarray[Any, Any]") -> None:
+            dtype = np.dtype(np.int8 if name.endswith("_input") else np.float32)
+            assert (array.shape, array.dtype) == (expected[name], dtype), (
+                f"{name} in layer {layer} is {array.shape} {array.dtype}, the shape table says {expected[name]} {dtype}"
+            )
+
+        return check
+
+    def _shown_by(self, batch: Batch) -> list[Shown]:
+        """What a step like this one shows. Checked against the shape table; kept for the next one of its size."""
+        size = len(batch.tokens), len(batch.output_rows)
+        if self._shown[0] != size:
+            shown = shown_by_step(self.loaded.record, batch, self.workspace)
+            check = self._shape_check(batch)
+            for each in shown:
+                check(*each)
+            self._shown = size, shown
+        return self._shown[1]
+
+    def step_tapped(self, batch: Batch, looks: Sequence[Look]) -> Floats:
+        """Tapped: as closed, but where one of the ``looks`` wants an operation, the threads stop behind it until it was
+        shown. What it raises then is raised after the step.
         """
-        self.step_open(make_batch([Piece(0, [0], [0])]), lambda name, layer, array: None)
+        self._check(batch)
+        shown = self._shown_by(batch)
+        places = {(each.name, each.layer): place for place, each in enumerate(shown)}
+        looking: dict[int, list[Look]] = {}  # by place
+        for look in looks:
+            for name in look.wanted:
+                if name in places:
+                    looking.setdefault(places[name], []).append(look)
+        failed: list[BaseException] = []
+
+        def show(place: int) -> None:
+            try:  # nothing may be raised into the compiled code that calls this
+                for look in () if failed else looking[place]:
+                    look.see(*shown[place])
+            except BaseException as error:
+                failed.append(error)
+
+        function = _SHOW(show)
+        notes = new_notes(self.team.size, ctypes.cast(function, ctypes.c_void_p).value or 0, len(shown), looking)
+        arguments = self.loaded.record, batch, self.kv.record, self.workspace
+        self.team.run(forward_tapped, *arguments, notes=notes)
+        if failed:
+            raise failed[0]
+        return self.logits_of(batch)
+
+    def prepare_tapped(self) -> None:
+        """Compile the tapped forward now, where it isn't in the cache, and not in the step that first uses it."""
+        compiled: Any = forward_tapped
+        batch = make_batch([Piece(0, [0], [0])])
+        compiled.prepare(self.team.members()[0], self.loaded.record, batch, self.kv.record, self.workspace)
 
     def step_timed(self, batch: Batch) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """Timed: as closed, but returns the members' clocks, int64 [n, 1 + stamps]: how many stamps, then the stamps.
@@ -159,7 +214,7 @@ class ModelRunner:
         """
         self._check(batch)
         clocks = new_clocks(self.team.size, len(STEP_TAPS) + self.config.num_layers * len(LAYER_TAPS))
-        self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, clocks=clocks)
+        self.team.run(forward_timed, self.loaded.record, batch, self.kv.record, self.workspace, notes=clocks)
         return clocks
 
     def prepare_timed(self) -> None:

@@ -4,10 +4,11 @@ In: a ``Tapping``, which says what is to be seen and knows how to keep it. Out: 
 of one request, operation by operation. The engine knows nothing of what is done with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from cutaway.engine.outputs import TappedRows
+from cutaway.engine.steps import TapName
 from cutaway.ops.cpu.arrays import Batch
 
 if TYPE_CHECKING:
@@ -35,8 +36,12 @@ class Watch(Protocol):
     def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins, maybe the last one once more: that one did not count. rows: of each sequence that it has."""
 
+    @property
+    def wanted(self) -> Set[TapName]:
+        """The operations that it wants to see in this step, by name and layer."""
+
     def see(self, name: str, layer: int, array: Any) -> None:
-        """What an operation wrote, all rows of the step: the engine's own buffer, to be copied."""
+        """What one of them wrote, all rows of the step: the engine's own buffer, to be copied."""
 
     def keep(self) -> None:
         """The step counts; it may be said once for each sequence."""
@@ -54,7 +59,9 @@ class Tapping(Protocol):
 
 
 class Watched:
-    """A watch whose errors are its own request's: the others of the step don't notice."""
+    """A watch whose errors are its own request's: the others of the step don't notice. It looks into each step of it,
+    as ``steps.Look``.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -66,6 +73,11 @@ class Watched:
             self.watch.begin(rows)
         except Exception as error:
             self.error = error
+
+    @property
+    def wanted(self) -> Set[TapName]:
+        """The operations that are wanted of the step."""
+        return frozenset() if self.error is not None else self.watch.wanted
 
     def see(self, name: str, layer: int, array: Any) -> None:
         """An operation is done."""

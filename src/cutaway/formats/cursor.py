@@ -54,10 +54,12 @@ class Cursor:
         return start
 
     def u32(self, field: str) -> int:
+        """An unsigned integer of 4 bytes, little-endian."""
         value: int = _U32.unpack_from(self.data, self.skip(4, field))[0]
         return value
 
     def u64(self, field: str) -> int:
+        """An unsigned integer of 8 bytes, little-endian."""
         value: int = _U64.unpack_from(self.data, self.skip(8, field))[0]
         return value
 

@@ -79,6 +79,7 @@ def _look(head: bytes, size: int) -> str | None:
 
 
 def _read_version(cursor: Cursor) -> int:
+    """The version in the head. One whose bytes are swapped tells of a big-endian file."""
     version = cursor.u32("version")
     if version in VERSIONS:
         return version
@@ -128,6 +129,7 @@ class _TensorInfo:
 
 
 def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Tensor]:
+    """All tensors by name, each a view of its bytes; ModelFileError where two overlap or one ends behind the file."""
     cursor.check_count("number of tensors", count, _MIN_TENSOR_INFO_BYTES, MAX_TENSORS)
     infos: dict[str, _TensorInfo] = {}
     for number in range(count):
@@ -147,6 +149,7 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Tenso
 
 
 def _read_tensor_info(cursor: Cursor, number: int, alignment: int) -> _TensorInfo:
+    """One entry of the table of tensors, checked but for whether its bytes are in the file."""
     name = cursor.name(f"name of tensor {number}", MAX_NAME_BYTES)
     field = f"tensor {shown(name)}"
     n_dims = cursor.u32(f"number of dimensions of {field}")

@@ -99,10 +99,6 @@ class StringArray(Sequence[str]):
         for index in range(len(self)):
             yield self._decode(index, data[starts[index] + _LENGTH.size : starts[index + 1]])
 
-    def to_list(self) -> list[str]:
-        """All strings."""
-        return list(self)
-
     def raw(self, index: int) -> bytes:
         """The bytes of one string."""
         index = range(len(self))[index]
@@ -170,6 +166,7 @@ class MetadataReader:
         return number
 
     def _array(self, field: str, depth: int) -> MetadataValue:
+        """An array: numbers copied, strings read when they are asked for, arrays in a tuple."""
         cursor = self._cursor
         element_type = self._value_type(f"element type of {field}")
         count = cursor.u64(f"number of elements of {field}")
@@ -197,6 +194,7 @@ class MetadataReader:
         return values
 
     def _strings(self, count: int, field: str) -> StringArray:
+        """An array of strings: only where each begins is read."""
         cursor = self._cursor
         cursor.check_count(f"number of elements of {field}", count, _LENGTH.size)
         data, size, position, unpack = cursor.data, cursor.size, cursor.position, _LENGTH.unpack_from

@@ -230,6 +230,7 @@ class _Header:
             self._string(f"{shown(key)} in {METADATA_KEY}")
 
     def _entry(self, name: str) -> _Entry:
+        """One entry of the header, checked on its own."""
         field = f"tensor {shown(name)} in the header"
         self._peek()
         match = _ENTRY.match(self._text, self._at)

@@ -41,12 +41,14 @@ class ModelSource:
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
+        """What the files say of the model, by GGUF's keys. ValueError once it is closed."""
         if self._metadata is None:
             raise ValueError(f"{self.path} is closed")
         return self._metadata
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
+        """The tensors by GGUF's names. ValueError once it is closed."""
         if self._tensors is None:
             raise ValueError(f"{self.path} is closed")
         return self._tensors

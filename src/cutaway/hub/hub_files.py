@@ -43,6 +43,7 @@ class Listing:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """Path in the repository → bytes."""
         return {name: file.size for name, file in self.files.items()}
 
 

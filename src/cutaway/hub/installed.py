@@ -33,6 +33,7 @@ class InstalledModel:
 
     @property
     def bytes(self) -> int:
+        """What its files take on the disk, together."""
         return sum(file.stat().st_size for file in self.files)
 
     @property
@@ -108,6 +109,7 @@ def _exists(name: str) -> bool:
 
 
 def _in_hub_cache() -> Iterator[InstalledModel]:
+    """The models in the hub's cache: of a repository with several, each by its own name."""
     # Imported here, with the client's settings: commands that don't look there shall not wait for them.
     from cutaway.hub.hub_cache import cached_repositories, files_below, snapshot
 

@@ -11,4 +11,5 @@ class Progress(Protocol):
     repository). ``total`` is None while it is unknown.
     """
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None: ...
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """``done`` of ``total`` bytes of the stage are there."""

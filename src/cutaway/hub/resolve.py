@@ -108,7 +108,9 @@ def _resolve_entry(entry: CatalogueEntry, progress: Progress | None) -> LocalMod
 
 
 def _resolve_hub(name: HubName, progress: Progress | None, refresh: bool) -> Path:
-    """progress: None: nobody is asked."""
+    """A repository's model: from the cache where that has it, else fetched. progress: None: nobody is asked. refresh:
+    ask the hub all the same.
+    """
     from cutaway.hub import hub_cache, hub_files  # the client is loaded for hub names only
 
     failed: CutawayError | None = None

@@ -1,10 +1,11 @@
 """The forward: token ids of a ragged batch in, logits of the wanted rows out. This is the whole computation of a step.
 
 It is written once, over the operations named in the import below, which are looked up among this module's globals.
-There are four ways to run it, and they differ in nothing but that table:
+There are five ways to run it, and they differ in nothing but that table:
 
     closed      ``forward_compiled``: one compiled function over all layers, without the GIL
     timed       ``forward_timed``: the same, its taps bound to the cycle counter, and a stamp before the first operation
+    tapped      ``forward_tapped``: the same, its taps stop the threads where Python wants to look
     open        ``rebind({"tap": …})``: this very code object run by CPython over the compiled operations; same bits
     reference   ``rebind(ops.reference.TABLE)``: over NumPy in float64; the definition of right
 """
@@ -34,7 +35,7 @@ from cutaway.ops.cpu import (
 from cutaway.ops.cpu.arrays import Batch
 from cutaway.ops.cpu.clock import embed_timed
 from cutaway.ops.cpu.kv_tiles import KVCache
-from cutaway.ops.cpu.tap import clock_tap
+from cutaway.ops.cpu.tap import clock_tap, stop_tap
 from cutaway.ops.cpu.team import Team
 from cutaway.ops.kernel_cache import root_jit
 
@@ -123,3 +124,4 @@ def rebind(table: Mapping[str, Any], name: str = "forward_open") -> Callable[[An
 
 forward_compiled = root_jit(forward)
 forward_timed = root_jit(rebind({"tap": clock_tap, "embed": embed_timed}, "forward_timed"))
+forward_tapped = root_jit(rebind({"tap": stop_tap}, "forward_tapped"))

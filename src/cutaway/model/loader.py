@@ -5,10 +5,10 @@ Source pages are given back to the system as they are repacked.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -144,6 +144,33 @@ def _fill(layout: TileFormat, tensor: Tensor, tiles: Any, first: int) -> None:
     tensor.drop_pages(first, end)
 
 
+class _Parts(NamedTuple):
+    """What the file has: how its matrices are laid out, and its vectors."""
+
+    formats: dict[str, TileFormat]  # of each matrix, in the order of the file
+    biases: dict[str, Floats]  # of those matrices that have one
+    vectors: dict[str, Floats]  # weights and biases of norms
+
+
+class _Room:
+    """The model's memory, taken at once: tiles, vectors, and zeros for matrices and norms that have no bias."""
+
+    def __init__(self, source: ModelSource, parts: _Parts) -> None:
+        widest = max(source.tensors[name].shape[0] for name in parts.formats) + TILE_ROWS
+        sizes = [layout.size(*source.tensors[name].shape) for name, layout in parts.formats.items()]
+        sizes += [4 * widest, *(4 * (len(bias) + TILE_ROWS) for bias in parts.biases.values())]
+        sizes += [vector.nbytes for vector in parts.vectors.values()]
+        self.arena = Arena(sum(map(aligned, sizes)))
+        self.zeros = int(self.arena.take(4 * widest).ctypes.data)
+        """Their address."""
+
+    def place(self, vector: Floats, room: int) -> int:
+        """The address of a copy, with zeros behind it up to ``room`` bytes."""
+        copy = self.arena.take(room).view(np.float32)
+        copy[: len(vector)] = vector
+        return int(copy.ctypes.data)
+
+
 def load_model(source: ModelSource, threads: int) -> LoadedModel:
     """Check and repack. Raises ModelFileError for anything that the forward can't run, CapacityError without enough
     memory.
@@ -151,35 +178,31 @@ def load_model(source: ModelSource, threads: int) -> LoadedModel:
     config = read_config(source)
     check_tensors(source, config)
     matrices = matrices_of(source, config)
-    formats = {name: tile_format(source, source.tensors[name]) for name in matrices}
-    biases = {name: bias for name in matrices if (bias := bias_of(source, name)) is not None}
-    vectors = {name: read_floats(source, name) for name in vectors_of(source, config)}
-    widest = max(source.tensors[name].shape[0] for name in matrices) + TILE_ROWS
-    sizes = {name: formats[name].size(*source.tensors[name].shape) for name in matrices}
-    small_sizes = [4 * widest, *(4 * (len(bias) + TILE_ROWS) for bias in biases.values())]
-    small_sizes += [vector.nbytes for vector in vectors.values()]
-    arena = Arena(sum(aligned(size) for size in (*sizes.values(), *small_sizes)))
-    zeros = int(arena.take(4 * widest).ctypes.data)
+    parts = _Parts(
+        {name: tile_format(source, source.tensors[name]) for name in matrices},
+        {name: bias for name in matrices if (bias := bias_of(source, name)) is not None},
+        {name: read_floats(source, name) for name in vectors_of(source, config)},
+    )
+    room = _Room(source, parts)
+    weights = _repack_all(source, parts, room, threads)
+    record = _assemble(source, config, parts, room, weights)
+    return LoadedModel(config, record, room.arena, tuple(sorted({layout.name for layout in parts.formats.values()})))
 
-    def place(vector: Floats, room: int) -> int:
-        """The address of a copy, with zeros behind it up to ``room`` bytes."""
-        copy = arena.take(room).view(np.float32)
-        copy[: len(vector)] = vector
-        return int(copy.ctypes.data)
 
+def _repack_all(source: ModelSource, parts: _Parts, room: _Room, threads: int) -> dict[str, Any]:
+    """Fill all tiles. Name of a matrix → its record."""
     weights: dict[str, Any] = {}
     jobs = []
-    for name in matrices:
-        tensor, layout = source.tensors[name], formats[name]
-        rows, columns = tensor.shape
-        tiles = arena.take(sizes[name]).reshape(-1, layout.tile_bytes(columns))
-        bias = biases.get(name)
+    for name, layout in parts.formats.items():
+        rows, columns = source.tensors[name].shape
+        tiles = room.arena.take(layout.size(rows, columns)).reshape(-1, layout.tile_bytes(columns))
+        bias = parts.biases.get(name)
         weights[name] = np.zeros((), WEIGHT)
         # Zeros behind a bias are for the rows of a last, partial tile.
-        behind = zeros if bias is None else place(bias, 4 * (len(bias) + TILE_ROWS))
+        behind = room.zeros if bias is None else room.place(bias, 4 * (len(bias) + TILE_ROWS))
         weights[name][()] = layout.record(int(tiles.ctypes.data), behind, rows, columns)
         jobs += [
-            (name, (layout, tensor, tiles[first : first + TILES_A_JOB], first * TILE_ROWS))
+            (name, (layout, source.tensors[name], tiles[first : first + TILES_A_JOB], first * TILE_ROWS))
             for first in range(0, tiles.shape[0], TILES_A_JOB)
         ]
     with ThreadPoolExecutor(threads) as pool:
@@ -188,21 +211,28 @@ def load_model(source: ModelSource, threads: int) -> LoadedModel:
             done.result()
             if name != following:  # the last job of this matrix
                 source.drop_pages(source.tensors[name])
-    addresses = {name: place(vector, vector.nbytes) for name, vector in vectors.items()}
+    return weights
+
+
+def _assemble(
+    source: ModelSource, config: ModelConfig, parts: _Parts, room: _Room, weights: Mapping[str, Any]
+) -> Model:
+    """The records that the forward reads. weights: the matrices' own; a part of one is a record of some of its rows."""
+    addresses = {name: room.place(vector, vector.nbytes) for name, vector in parts.vectors.items()}
 
     def part_of(name: str, part: Part) -> Any:
         """Some rows of a matrix, from the first of a tile on."""
         record = weights[f"{name}.weight"].copy()
         record["tiles"] += part.first // TILE_ROWS * record["tile_bytes"]
-        record["bias"] += 4 * part.first if f"{name}.weight" in biases else 0
+        record["bias"] += 4 * part.first if f"{name}.weight" in parts.biases else 0
         record["rows"] = part.rows
         return record[()]
 
     def norm(name: str | None) -> Any:
-        weight, bias = addresses.get(f"{name}.weight", 0), addresses.get(f"{name}.bias", zeros)
+        weight, bias = addresses.get(f"{name}.weight", 0), addresses.get(f"{name}.bias", room.zeros)
         return np.array((weight, bias, config.norm_epsilon, config.layer_norm), NORM)[()]
 
-    record = assemble(
+    return assemble(
         config,
         part_of,
         norm,
@@ -210,4 +240,3 @@ def load_model(source: ModelSource, threads: int) -> LoadedModel:
         position_rows_of(source, config),
         tied="output.weight" not in source.tensors,
     )
-    return LoadedModel(config, record, arena, tuple(sorted({layout.name for layout in formats.values()})))

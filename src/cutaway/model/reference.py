@@ -36,11 +36,13 @@ def load_reference(source: ModelSource) -> tuple[ModelConfig, Model]:
     @functools.cache
     def matrix(name: str) -> DenseWeight:
         tensor = source.tensors[f"{name}.weight"]
-        return DenseWeight(dequantize(tensor.block_type, tensor.data), bias_of(source, name))
+        numbers = dequantize(tensor.block_type, tensor.data)
+        return DenseWeight(numbers, bias_of(source, name), tensor.block_type.name)
 
     def part_of(name: str, part: Part) -> DenseWeight:
         whole, rows = matrix(name), slice(part.first, part.first + part.rows)
-        return DenseWeight(whole.matrix[rows], None if whole.bias is None else whole.bias[rows])
+        bias = None if whole.bias is None else whole.bias[rows]
+        return whole._replace(matrix=whole.matrix[rows], bias=bias)
 
     def vector(name: str) -> Any:
         return read_floats(source, name).astype(np.float64) if name in source.tensors else None

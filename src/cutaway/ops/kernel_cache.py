@@ -95,6 +95,7 @@ class Compiled(Part):
         self._entries: dict[tuple[str, ...], Entry] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        """Call it, compiled: on first use for these types it is compiled, or found in the cache."""
         entry, words, _made = self.made_ready(*arguments)
         return entry(words)
 
@@ -164,6 +165,7 @@ class Inner(Part):
     """A compiled function that has no way in from Python."""
 
     def __call__(self, *arguments: Any) -> None:
+        """Raises TypeError."""
         raise TypeError(
             f"{self.py_func.__name__} is for compiled code alone: call it from a function that is compiled."
         )
@@ -227,6 +229,7 @@ class Entry:
         self._room = ctypes.c_int64 * len(kinds)
 
     def __call__(self, words: bytes) -> Any:
+        """Call the machine code. words: the arguments, 8 bytes each (``ops.arguments``)."""
         room = self._room()
         return self.result(self._call(words, room), room)
 

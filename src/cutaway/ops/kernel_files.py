@@ -2,7 +2,7 @@
 signature.
 
 In: a function's name, its arguments' types, and what was compiled for them. Out: the same, in this process or another
-one. A file is written under another name and then renamed, so that several processes may compile at once.
+one. Several processes may compile at once: a file is there whole or not at all.
 """
 
 import atexit
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from cutaway.hub.paths import kernels_dir
+from cutaway.hub.whole_file import write_whole
 from cutaway.ops.simd.host import processor_features, processor_name
 from cutaway.ops.simd.lowering import LOWERING
 
@@ -135,11 +136,6 @@ def load(file: Path) -> bytes | None:
 
 
 def save(file: Path, data: bytes) -> None:
-    """Write under another name, then rename. Where that fails (disk full, read-only) the kernel lives in memory."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(hashlib.sha256(data).digest() + data)
-        temporary.replace(file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    """Keep code for other processes. Where that fails (disk full, read-only) the kernel lives in memory."""
+    with contextlib.suppress(OSError):
+        write_whole(file, hashlib.sha256(data).digest() + data)

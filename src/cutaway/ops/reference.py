@@ -23,6 +23,7 @@ class DenseWeight(NamedTuple):
 
     matrix: Any  # [N, K] floating; float32 holds a file's dequantised values exactly
     bias: Any  # [N] or None
+    block_type: str  # of the file's blocks, by name
 
 
 class DenseNorm(NamedTuple):
@@ -51,7 +52,7 @@ def slots_of(batch: Batch, kv: ReferenceKV, sequence: int, positions: npt.NDArra
 
 def embed(team: Any, weights: Any, tokens: Ints, scale: float, x: Array) -> None:
     """x[t] = scale · W[tokens[t]]."""
-    x[:] = weights[0].matrix[tokens] * float(scale)
+    x[:] = weights[0].matrix[tokens].astype(np.float64) * float(scale)
 
 
 def add_positions(team: Any, rows: Array, positions: Ints, x: Array) -> None:

@@ -13,9 +13,11 @@ from fastapi.responses import Response
 
 from cutaway.server.http.disconnect import while_connected
 from cutaway.server.http.sse import CHUNKS, EventStream, Form
-from cutaway.server.http.write_json import json_response
+from cutaway.server.http.write_json import json_bytes, written
 from cutaway.server.work import Work
 
+TAP_BYTES: Final = "cutaway-tap-bytes"
+"""The header with the bytes that tapped tensors will have, at most."""
 STREAMED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "content": {"text/event-stream": {}},
@@ -53,9 +55,12 @@ class Streamable(Sendable):
 async def respond(request: Request, begin: Coroutine[Any, Any, Sendable]) -> Response:
     """The response. What ``begin`` raises comes before any stream."""
     reply = await while_connected(request.receive, begin)
+    # What taps will cost is told before they are computed.
+    headers = {TAP_BYTES: str(reply.work.tap_bytes)} if reply.work.tap_bytes else {}
     if isinstance(reply, Streamable) and reply.streams:
-        return EventStream(reply.chunks(), reply.work.end, form=reply.form)
+        return EventStream(reply.chunks(), reply.work.end, form=reply.form, headers=headers)
     try:
-        return json_response(await while_connected(request.receive, reply.whole()))
+        whole = await while_connected(request.receive, reply.whole())
+        return Response(await written(json_bytes, whole), media_type="application/json", headers=headers)
     finally:
         reply.work.end()

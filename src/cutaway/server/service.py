@@ -93,7 +93,7 @@ class Service:
             try:
                 llm = load()
                 if self.settings.max_tap_bytes is not None:  # else all would wait while the first is compiled for
-                    llm.engine().call(lambda core: llm.runner.prepare_open()).result()
+                    llm.engine().call(lambda core: llm.runner.prepare_tapped()).result()
                 loaded.set_result((llm, meter_of(llm) if self.settings.timings else None))
             except BaseException as error:
                 loaded.set_exception(error)

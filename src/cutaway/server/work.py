@@ -52,6 +52,11 @@ class Work:
         self._unfinished = "abort"  # the reason of those that have not, at the end
         self._ended = False
 
+    @property
+    def tap_bytes(self) -> int:
+        """Bytes that the taps of all its prompts will have, at most."""
+        return sum(stream.tap_bytes for stream in self.streams)
+
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
         """Each delta with the number of its prompt, in the order in which they come; ApiError if it was aborted."""
         begun: set[int] = set()

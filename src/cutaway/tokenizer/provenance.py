@@ -74,6 +74,7 @@ class MarkedText(str):
 
     @cached_property
     def plain(self) -> str:
+        """The text with characters in place of marks."""
         return self.marks.unmark(self)
 
     def __str__(self) -> str:

@@ -39,6 +39,7 @@ class Normalizer:
         return self.replace is None and not self.joins_spaces
 
     def __call__(self, text: str) -> str:
+        """The text as its pieces are looked up: spaces are "▁"."""
         if self.replace is not None:
             text = self.replace(text)
         if self.joins_spaces:

@@ -6,7 +6,7 @@ unit is never more than about 8 bytes, and the allowance bounds the memory of a 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
+from collections.abc import Iterable, Iterator, Mapping, MappingView
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,10 @@ class RenderLimits:
 class Allowance:
     """What is left of the limits."""
 
-    def __init__(self, limits: RenderLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RenderLimits) -> None:
         self.left = limits.material
         self._limits = limits
-        self._clock = clock
-        self._deadline = clock() + limits.seconds
+        self._deadline = time.monotonic() + limits.seconds
 
     def spend(self, amount: int) -> None:
         """Charge an amount of material, and look at the clock.
@@ -50,7 +49,7 @@ class Allowance:
                 f"the chat template creates more than {self._limits.material} characters and elements and is "
                 f"stopped there; {UNSOUND}"
             )
-        if self._clock() > self._deadline:
+        if time.monotonic() > self._deadline:
             raise ModelFileError(
                 f"the chat template runs for more than {self._limits.seconds:g} s and is stopped there; {UNSOUND}"
             )

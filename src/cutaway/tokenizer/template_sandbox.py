@@ -46,6 +46,7 @@ class GenerationBlock(Extension):
     tags = {"generation"}  # noqa: RUF012 (Jinja's interface)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The content's nodes, in place of the block."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -158,6 +159,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self.text(value) if type(value) is str else value
 
     def text(self, value: str) -> MarkedText:
+        """The text as ``MarkedText``. A plain one was written by the template, and gets no marks."""
         return value if isinstance(value, MarkedText) else MarkedText(value, self.marks)
 
     def printed_text(self, value: Any) -> MarkedText:
@@ -176,15 +178,18 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return value
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Jinja's, charged for what the call returns."""
         __self.allowance.spend(0)
         return __self.admit(super().call(__context, __obj, *args, **kwargs))
 
     def concat(self, parts: Any) -> str:
+        """The parts as one text, charged before it is made."""
         texts = [part if isinstance(part, str) else self.printed_text(part) for part in parts]
         self.allowance.spend(OBJECT + sum(map(len, texts)))
         return self.text("".join(texts))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Jinja's; operators whose result may be far larger than their operands are charged first."""
         if operator == "*":
             self.allowance.spend(_product_size(left, right))
         elif operator == "**":
@@ -198,6 +203,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self.admit(super().call_binop(context, operator, left, right))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        """Jinja's; of a text, one of the methods that templates may call."""
         if isinstance(obj, str):
             return self._text_method(obj, attribute)
         return super().getattr(obj, attribute)
@@ -226,6 +232,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return before - self.allowance.left
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        """Jinja's, charged; of a text, a method by its name, or marked characters."""
         self.allowance.spend(0)
         if isinstance(obj, str):
             if isinstance(argument, str):
@@ -235,10 +242,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self.admit(item) if isinstance(argument, slice) else item
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Only attributes of kinds of values that templates are made for."""
         open_types = (Mapping, list, tuple, Namespace, LoopContext, Macro, TemplateReference)
         return isinstance(obj, open_types) and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Raises SecurityError: Jinja would render such an attribute as nothing."""
         raise SecurityError(f"it reaches for the attribute {attribute!r} of {type(obj).__name__!r}, which is unsafe")
 
     def _text_method(self, text: str, name: str) -> Any:

@@ -59,7 +59,9 @@ class TextModel(Protocol):
         """Normalized text to ids; ``at_start``: nothing stands before it."""
         ...
 
-    def token_bytes(self, token_id: int) -> bytes: ...
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token stands for in a text, in UTF-8: a part of a character, maybe."""
+        ...
 
 
 # The value of tokenizer.ggml.model → how the family's text model is built.
@@ -332,7 +334,7 @@ def load_tokenizer(metadata: Mapping[str, Any], chat_template: str | os.PathLike
     """Build the tokenizer that a model file describes.
 
     Args:
-        metadata: GGUF metadata, key → value; arrays of strings may be lazy sequences with ``to_list``.
+        metadata: GGUF metadata, key → value; arrays of strings may be lazy sequences.
         chat_template: in place of the file's own: a built-in name, the path of a Jinja file, or Jinja source.
 
     Raises:

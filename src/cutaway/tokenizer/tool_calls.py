@@ -73,6 +73,14 @@ def shows_text(rendered: str) -> bool:
     return f'"{_KEY}": "{_VALUE}"' in rendered
 
 
+def is_object(text: str) -> bool:
+    """Whether a call's arguments are an object in JSON, as Python reads it: then every template can print them."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _as_mapping(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments

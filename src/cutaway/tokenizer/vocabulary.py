@@ -85,6 +85,7 @@ class Vocabulary:
 
     @cached_property
     def control_ids(self) -> frozenset[int]:
+        """Ids of tokens that steer and are not shown, such as the end of a turn."""
         return frozenset(self.control.values())
 
     @cached_property

@@ -21,12 +21,13 @@ class RewriteStep:
     rewrite: Callable[[str], str]
 
     def __call__(self, pieces: list[str], at_start: bool) -> list[str]:
+        """The pieces, rewritten; as many as there were."""
         return [self.rewrite(piece) for piece in pieces]
 
 
-def isolate(pattern: str, flags: int = 0) -> WordStep:
+def isolate(pattern: str) -> WordStep:
     """The step that makes each match of the pattern a piece, and what lies between matches, too."""
-    compiled = regex.compile(pattern, flags)
+    compiled = regex.compile(pattern)
 
     def step(pieces: list[str], at_start: bool) -> list[str]:
         words: list[str] = []

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 
 
 def explanation_dict(found: Explanation) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def explanation_dict(found: Explanation) -> dict[str, Any]:
 
 
 def _token(token: ExplainedToken) -> dict[str, Any]:
+    """One token: how it was chosen, what earlier layers would have said, where it looked."""
     looked = token.looked
     return {
         "position": token.position,

@@ -22,7 +22,7 @@ from cutaway.audit.walk.tokens import SeenToken, see_tokens
 from cutaway.engine.choice import Choice
 from cutaway.engine.llm import LLM
 from cutaway.engine.outputs import FinishReason, RequestOutput, Statistics
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.memory.available import check_free
 from cutaway.ops.cpu.threads import float_environment

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL, Candidate
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.step_outcome import SeenStep
 from cutaway.errors import CutawayError, InvalidRequestError
+from cutaway.hub.whole_file import write_whole
 
 DIGITS: Final = 4  # of a number in the file
 STATIC: Final = "static"
@@ -30,14 +31,8 @@ STATIC: Final = "static"
 def write_report(path: str | os.PathLike[str], found: Explanation) -> int:
     """Write the file, whole or not at all; its bytes. Raises CutawayError where it can't be written."""
     data = report_html(found).encode("utf-8")
-    path = Path(path)
-    hidden = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        try:
-            hidden.write_bytes(data)
-            os.replace(hidden, path)
-        finally:
-            hidden.unlink(missing_ok=True)
+        write_whole(Path(path), data, sync=True)
     except OSError as error:
         raise CutawayError(
             f"the report {path} can't be written ({error.strerror or error}); nothing of it is left. Mend this, or "

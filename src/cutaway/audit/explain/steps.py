@@ -1,4 +1,4 @@
-"""The engine's steps while an answer was computed: a watcher that keeps what it sees, and may have them timed.
+"""The engine's steps while an answer was computed: an observer that keeps what it sees, and may have them timed.
 
 In: an engine. Out: its steps, what the scheduler decided meanwhile and why, and what the answer took.
 """
@@ -9,35 +9,31 @@ from contextlib import contextmanager
 from cutaway.audit.request_ledger import SharedLedger, StepClocks, StepMeter
 from cutaway.engine.core import EngineCore
 from cutaway.engine.llm import LLM
-from cutaway.engine.step_watch import SeenStep
+from cutaway.engine.observer import Observer
+from cutaway.engine.step_outcome import SeenStep, StepOutcome
 from cutaway.scheduler.decisions import Decision
-from cutaway.scheduler.step import Step
 
 
-class StepKeeper:
+class StepKeeper(Observer):
     """Keeps every step; its methods run on the engine's thread."""
 
     def __init__(self) -> None:
         self.steps: list[SeenStep] = []
         self._first: Decision | None = None  # the last decision before
 
-    def wants_clocks(self, step: Step) -> bool:
-        """See ``StepWatcher``: no."""
-        return False
-
-    def saw(self, seen: SeenStep) -> None:
-        """See ``StepWatcher``."""
-        self.steps.append(seen._replace(clocks=None))
+    def stepped(self, outcome: StepOutcome) -> None:
+        """Without the clocks, which are the ledger's."""
+        self.steps.append(outcome.seen._replace(clocks=None))
 
     def begin(self, core: EngineCore) -> None:
-        """Watch from now on."""
+        """From now on."""
         self._first = next(reversed(core.scheduler.log.read()), None)
-        core.watchers.append(self)
+        core.observers.append(self)
 
     def end(self, core: EngineCore) -> list[Decision]:
-        """Watch no more; the decisions since ``begin``, as far as the log has kept them."""
-        if self in core.watchers:
-            core.watchers.remove(self)
+        """No more; the decisions since ``begin``, as far as the log has kept them."""
+        if self in core.observers:
+            core.observers.remove(self)
         decisions = core.scheduler.log.read()
         places = [place for place, each in enumerate(decisions) if each is self._first]
         return decisions[places[-1] + 1 :] if places else decisions

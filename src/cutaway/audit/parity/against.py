@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from cutaway.audit.parity import transformers_process
 from cutaway.audit.parity.budgets import SIGMAS, rms, root_mean_square
+from cutaway.audit.parity.foreign_config import read_otherwise
 from cutaway.audit.parity.streams import Streams, relative_rows
 from cutaway.errors import CutawayError
 from cutaway.model.config import ModelConfig
@@ -53,11 +54,21 @@ class Foreign:
 
     versions: str
     rows: tuple[ForeignRow, ...]  # embedded, after each layer but the last, after the last norm, the logits
+    otherwise: tuple[str, ...] = ()  # where it computes something else: what it reads otherwise from the file
 
     @property
     def first_over(self) -> ForeignRow | None:
         """The first place where the definition isn't what transformers computes."""
         return next((each for each in self.rows if not each.within), None)
+
+
+def stand_beside(path: Path, ids: Sequence[int], python: Path | None, streams: Streams, config: ModelConfig) -> Foreign:
+    """The streams of a parity run beside transformers'. Raises CutawayError where that has nothing to compare with."""
+    found = ask_transformers(path, ids, python)
+    foreign = compare(streams, found, config)
+    if foreign.first_over is None:
+        return foreign
+    return replace(foreign, otherwise=read_otherwise(path, json.loads(str(found["config"])), config))
 
 
 def ask_transformers(path: Path, ids: Sequence[int], python: Path | None = None) -> dict[str, Array]:
@@ -89,9 +100,9 @@ def ask_transformers(path: Path, ids: Sequence[int], python: Path | None = None)
                 f"Install them for {interpreter}: pip install torch transformers gguf; or name an interpreter that has "
                 "them with --python."
                 if missing
-                else "Leave out --against; the definition in float64 needs nothing else."
+                else "Name a folder of safetensors of the model, which it reads as it is; or leave out --against."
             )
-            raise CutawayError(f"transformers can't run this model: {said['cannot'][:MOST_SAID]}. {remedy}")
+            raise CutawayError(f"transformers can't run this model: {said['cannot'][:MOST_SAID].rstrip('.')}. {remedy}")
         with np.load(target, allow_pickle=False) as found:
             return {name: np.array(found[name]) for name in found.files}
 

@@ -1,8 +1,8 @@
 """The companion: a whole reference run in float64 that goes step by step with the engine's.
 
-In: the engine's workspace and, after each of its operations, that operation's arguments. Out: the same operation by
-definition, over buffers of the companion's own: its inputs are its own earlier results, so that the distance between
-the two runs is all that the engine has lost so far.
+In: the engine's workspace and, after each of its operations, that operation as the shadow saw it. Out: the same
+operation by definition, over buffers of the companion's own: its inputs are its own earlier results, so that the
+distance between the two runs is all that the engine has lost so far.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.audit.parity.shadow import ExactWeights
+from cutaway.audit.parity.definition import GIVEN
+from cutaway.audit.parity.shadow import Call
 from cutaway.memory.workspace import allocate_workspace
 from cutaway.model.config import ModelConfig
 from cutaway.model.records import Workspace
@@ -27,7 +28,6 @@ class Companion:
 
     def __init__(
         self,
-        weights: ExactWeights,
         config: ModelConfig,
         sizes: Mapping[str, int],
         work: Workspace,
@@ -35,7 +35,6 @@ class Companion:
         page_length: int,
     ) -> None:
         """sizes: by which ``work`` was allocated."""
-        self._weights = weights
         own = allocate_workspace(sizes, np.float64)
         # A step's arrays are the first rows of a buffer, so that an address says which; but an empty one has its
         # neighbour's.
@@ -48,10 +47,13 @@ class Companion:
         slots = (config.num_layers, num_pages * page_length, config.num_kv_heads, config.head_dim)
         self._kv = reference.ReferenceKV(np.full(slots, np.nan), np.full(slots, np.nan), page_length)
 
-    def apply(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def apply(self, call: Call) -> tuple[Any, ...]:
         """Run the operation; its arguments, the companion's own."""
-        own = tuple(self._own(each) for each in arguments)
-        reference.TABLE[name](None, *own)
+        own = tuple(
+            self._own(argument) if constant is GIVEN else constant
+            for argument, constant in zip(call.arguments, call.defined, strict=True)
+        )
+        reference.TABLE[call.operation](None, *own)
         return own
 
     def _own(self, argument: Any) -> Any:
@@ -59,9 +61,6 @@ class Companion:
             return self._kv
         if isinstance(argument, Activation):
             return self._activation
-        if (weight := self._weights(argument)) is not None:
-            return weight
-        if isinstance(argument, np.ndarray) and argument.dtype == np.float32:
-            buffer = self._buffers.get(int(argument.ctypes.data)) if argument.size else None
-            return argument.astype(np.float64) if buffer is None else buffer[: len(argument)]
+        if isinstance(argument, np.ndarray) and argument.dtype == np.float32 and argument.size:
+            return self._buffers[int(argument.ctypes.data)][: len(argument)]
         return argument

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cutaway.audit.parity.budgets import budget_of, root_mean_square
 from cutaway.audit.parity.companion import Companion
 from cutaway.audit.parity.independent import IndependentSum
-from cutaway.audit.parity.shadow import OUTPUT, Call, ExactWeights, Shadow
+from cutaway.audit.parity.shadow import OUTPUT, Call, Shadow
 from cutaway.audit.parity.streams import Place, Streams, relative_rows
 from cutaway.engine.prompts import check_prompt
 from cutaway.engine.runner import ModelRunner
@@ -129,7 +129,7 @@ class _Comparison:
         """From the forward."""
         call = self._pending
         assert call is not None
-        own = self._companion.apply(call.operation, call.arguments)
+        own = self._companion.apply(call)
         if name == "logits_softcap":  # the last one, which every model's run passes
             self.logits.append(own[OUTPUT["softcap"]])
         if self._streams is not None:
@@ -142,7 +142,8 @@ class _Comparison:
         errors = self.found.setdefault((name, layer), _Errors())
         budget = budget_of(call, self._data_type)
         difference = np.abs(call.got - call.exact)
-        scaled = np.divide(difference, budget.scale, out=np.zeros_like(difference), where=difference != 0)
+        with np.errstate(divide="ignore"):  # beyond any budget where there should be nothing
+            scaled = np.divide(difference, budget.scale, out=np.zeros_like(difference), where=difference != 0)
         errors.add_worst(float(scaled.max(initial=0.0)), budget.limit)
         relative = relative_rows(got, exact)
         errors.squares.append(relative**2)
@@ -198,10 +199,9 @@ def measure_parity(
     work = allocate_workspace(sizes)
     num_pages = -(-len(ids) // SUBTILE)
     pool = allocate_kv_pool(config, num_pages, SUBTILE, kv_dtype)
-    weights = ExactWeights(runner.loaded, exact)
-    companion = Companion(weights, config, sizes, work, num_pages, SUBTILE)
+    companion = Companion(config, sizes, work, num_pages, SUBTILE)
     comparison = _Comparison(companion, frozenset(taps_of(config)), kv_dtype, streams)
-    shadow = Shadow(weights, kv_dtype, comparison.call)
+    shadow = Shadow(exact, kv_dtype, comparison.call)
     shadow.pool = pool
     forward = rebind({**shadow.table(), "tap": comparison.tap}, "forward_parity")
     alone = ThreadTeam(1)

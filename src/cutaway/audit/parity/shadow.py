@@ -1,8 +1,8 @@
 """The shadow: every operation of a real run, repeated in float64 on its own inputs.
 
-In: a loaded model, its weights as the file has them, a KV pool. Out: a table of operations for
-``model.forward.rebind``; after each operation a ``Call``: what the engine wrote, and what is exact. No error compounds,
-since each operation's inputs are the engine's own.
+In: the model by definition, a KV pool. Out: a table of operations for ``model.forward.rebind``; after each operation a
+``Call``: what the engine wrote, and what is exact. No error compounds, since what an operation is given by the step is
+the engine's own; weights, scales and the like are the definition's.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.audit.parity.definition import GIVEN, calls_of
 from cutaway.memory.kv_cache import KVPool
-from cutaway.model.loader import LoadedModel
 from cutaway.model.records import Model
 from cutaway.ops import cpu, reference
 from cutaway.ops.cpu.arrays import Activation, Batch
@@ -42,46 +42,20 @@ class Call(NamedTuple):
 
     operation: str
     arguments: tuple[Any, ...]  # the engine's own, as they are after the call
-    shadows: tuple[Any, ...]  # the same in float64, of which one is ``exact``; none for quantize_rows and kv_write
+    defined: tuple[Any, ...]  # the definition's, ``GIVEN`` where they are the step's
+    shadows: tuple[Any, ...]  # in float64, of which one is ``exact``; none for quantize_rows and kv_write
     got: Array  # what the engine wrote, as float64 means it: [T, …]
     exact: Array  # what the definition gives for the same inputs, in the same shape
-
-
-class ExactWeights:
-    """The weights by definition, found by the engine's records."""
-
-    def __init__(self, loaded: LoadedModel, exact: Model) -> None:
-        ours, theirs = loaded.record, exact
-        pairs = [(ours.embedding, theirs.embedding), (ours.head, theirs.head), (ours.layers, theirs.layers)]
-        self._dense = {
-            (int(record["tiles"]), int(record["rows"])): dense
-            for records, matrices in pairs
-            for record, dense in zip(records.ravel(), matrices.ravel(), strict=True)
-        }
-        # Norms by the address of their weight; 0 is that of one which the model doesn't have.
-        self._norms = {
-            int(record["weight"]): dense
-            for name in ours._fields
-            if name.endswith("_norm")
-            for record, dense in zip(getattr(ours, name), getattr(theirs, name), strict=True)
-        }
-
-    def __call__(self, argument: Any) -> Any:
-        """What stands for a record, or an array of records; None for anything else."""
-        if isinstance(argument, np.void):
-            return self._norms[int(argument["weight"])]
-        if isinstance(argument, np.ndarray) and argument.dtype.names:
-            return [self._dense[int(record["tiles"]), int(record["rows"])] for record in argument]
-        return None
 
 
 class Shadow:
     """A table of operations that run compiled and, on copies of the same inputs, by definition."""
 
-    def __init__(self, weights: ExactWeights, data_type: str, found: Callable[[Call], None]) -> None:
+    def __init__(self, exact: Model, data_type: str, found: Callable[[Call], None]) -> None:
         """data_type: of keys and values. found: hears of each call, after it."""
         self.pool: KVPool | None = None  # to be set before a step
-        self._weights, self._data_type, self._found = weights, data_type, found
+        self._calls, self._next = calls_of(exact), 0
+        self._data_type, self._found = data_type, found
 
     def table(self) -> dict[str, Callable[..., None]]:
         """All operations, but not the tap."""
@@ -91,17 +65,21 @@ class Shadow:
         compiled, exact = getattr(cpu, name), reference.TABLE[name]
 
         def run(team: Any, *arguments: Any) -> None:
+            defined = self._defined(name)
             if name == "quantize_rows":
                 compiled(team, *arguments)
                 x, activation = arguments
-                self._found(Call(name, arguments, (), dequantized(activation, *x.shape), x.astype(np.float64)))
+                self._found(Call(name, arguments, defined, (), dequantized(activation, *x.shape), x.astype(np.float64)))
             elif name == "kv_write":
                 compiled(team, *arguments)
                 qkv, batch, _, layer, H, Hkv, Dh = arguments
                 heads = qkv.reshape(len(qkv), H + 2 * Hkv, Dh)[:, H:].astype(np.float64)
-                self._found(Call(name, arguments, (), self._written(batch, layer), heads))
+                self._found(Call(name, arguments, defined, (), self._written(batch, layer), heads))
             else:
-                shadows = [self._in_float64(argument) for argument in arguments]
+                shadows = [
+                    _in_float64(own) if constant is GIVEN else constant
+                    for own, constant in zip(arguments, defined, strict=True)
+                ]
                 if name == "attention":
                     shadows[2], shadows[3] = self._cache(arguments[3]), 0
                 compiled(team, *arguments)
@@ -109,20 +87,17 @@ class Shadow:
                 if shared := next((i for i in range(place) if arguments[i] is arguments[place]), None):
                     shadows[shared] = shadows[place]
                 exact(None, *shadows)
-                self._found(Call(name, arguments, tuple(shadows), arguments[place], shadows[place]))
+                self._found(Call(name, arguments, defined, tuple(shadows), arguments[place], shadows[place]))
 
         return run
 
-    def _in_float64(self, argument: Any) -> Any:
-        if isinstance(argument, Activation):
-            rows = min(len(argument.q), by_row(argument.scale).shape[0])  # both have room for more than a step has
-            numbers: Any = dequantized(argument, rows, argument.q.shape[1])
-            return argument._replace(q=numbers)
-        if (weight := self._weights(argument)) is not None:
-            return weight
-        if isinstance(argument, np.ndarray) and argument.dtype == np.float32:
-            return argument.astype(np.float64)
-        return argument
+    def _defined(self, name: str) -> tuple[Any, ...]:
+        """The definition's arguments for the call that is to come; a step begins with ``embed``."""
+        number = 0 if name == "embed" else self._next
+        self._next = number + 1
+        call = self._calls[number]
+        assert call.operation == name, f"{name} in the place of {call.operation}"
+        return call.arguments
 
     def _cache(self, layer: int) -> reference.ReferenceKV:
         """One layer of the pool as slots: [1, S · 16, Hkv, Dh]."""
@@ -147,6 +122,17 @@ class Shadow:
     def _pool(self) -> KVPool:
         assert self.pool is not None
         return self.pool
+
+
+def _in_float64(argument: Any) -> Any:
+    """What a step gave: arrays of float32 and the quantised input as numbers, anything else as it is."""
+    if isinstance(argument, Activation):
+        rows = min(len(argument.q), by_row(argument.scale).shape[0])  # both have room for more than a step has
+        numbers: Any = dequantized(argument, rows, argument.q.shape[1])
+        return argument._replace(q=numbers)
+    if isinstance(argument, np.ndarray) and argument.dtype == np.float32:
+        return argument.astype(np.float64)
+    return argument
 
 
 def by_row(scales: Array) -> Array:

@@ -2,8 +2,8 @@
 
 In: on the command line a model, a GGUF file or a folder of Hugging Face's, and where to write; on standard input the
 ids, as a JSON list. Out: an npz file: ``residual`` [L + 1, T, D] float32, embedded and after each layer but the last,
-then after the last norm; ``logits`` [T, V] float32; ``versions``, text. On standard output one line of JSON: {} or
-{"cannot": the reason}.
+then after the last norm; ``logits`` [T, V] float32; ``versions``, text; ``config``, JSON text: what it made of the
+file's metadata. On standard output one line of JSON: {} or {"cannot": the reason}.
 
 This file runs in any interpreter that has torch and transformers, for GGUF files gguf too: it imports nothing of
 Cutaway. Nothing is fetched, and no code that comes with a model is run.
@@ -37,6 +37,7 @@ def compute(model: Path, ids: list[int]) -> dict[str, Any]:
     return {
         "residual": np.stack([state[0].float().numpy() for state in found.hidden_states]),
         "logits": found.logits[0].float().numpy(),
+        "config": loaded.config.to_json_string(use_diff=False),
         "versions": f"transformers {version('transformers')}, torch {version('torch')}",
     }
 

@@ -21,6 +21,7 @@ from cutaway.formats.source import ModelSource
 from cutaway.formats.tensor import Tensor
 from cutaway.hub.paths import cache_root
 from cutaway.hub.split_name import split_name
+from cutaway.hub.whole_file import write_whole
 
 Told = Callable[[int, int], object]
 """Is told of the bytes that were read, and of how many there are."""
@@ -168,11 +169,9 @@ def _read(kept: Path) -> ModelDigests | None:
 
 
 def _keep(kept: Path, found: ModelDigests) -> None:
-    """Written whole and then renamed; a cache that can't be written is no error."""
+    """A cache that can't be written is no error."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(asdict(found)), encoding="ascii")
-        part.replace(kept)
+        write_whole(kept, json.dumps(asdict(found)).encode())
     except OSError:
         return

@@ -5,12 +5,13 @@ so far, the same however its tokens were cut into steps. What a step brings coun
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.engine.steps import TapName
 from cutaway.model.config import ModelConfig
 from cutaway.model.shapes import LAYER_TAPS, taps_of
 from cutaway.scheduler.step import Step, StepPiece
@@ -124,7 +125,7 @@ class _Part(NamedTuple):
 
 
 class OpenStep:
-    """The tap of one step."""
+    """Looks into one step (``engine.steps.Look``)."""
 
     def __init__(
         self, step: Step, operations: Operations, hashes: Mapping[str, SequenceHashes], sink: RowSink | None
@@ -144,11 +145,14 @@ class OpenStep:
                 self._parts.append(_Part(piece, choices, own, row, skipped, last, list(own.state(choices[0]))))
             row += piece.num_tokens
 
-    def __call__(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
+    @property
+    def wanted(self) -> Set[TapName]:
+        """All operations that the model has."""
+        return self._operations.place.keys()
+
+    def see(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
         """Hash the new rows of an operation."""
-        place = self._operations.place.get((name, layer))
-        if place is None:  # an operation that this model doesn't have
-            return
+        place = self._operations.place[name, layer]
         operation, used = self._operations.order[place], self._operations.used(name, array)
         for part in self._parts:
             piece, end = part.piece, part.first + part.piece.num_tokens

@@ -22,28 +22,30 @@ class _Reader:
         self.content = RecordContent(file.path)
         self._file = file
         self._link, self._number = "", 0  # of headers and receipts
-        self._skipped: int | None = None  # a line that is torn, if a header follows
+        self._skipped: tuple[int, BrokenLineError] | None = None  # a line that is torn, if a header follows
 
     def take(self, place: int, raw: bytes, number: int) -> None:
         """The next line, without its end."""
         try:
             line = read_line(raw, number, self.content.path)
-        except BrokenLineError:
-            if self._skipped is not None or not self.content.sessions or has_end(raw):
+        except BrokenLineError as error:
+            if self._skipped is not None:
+                raise self._skipped[1] from None
+            if not self.content.sessions or has_end(raw):
                 raise
-            self._skipped = number
+            self._skipped = number, error
             return
         if self._skipped is not None:
             if line.kind != "header":  # only the end of a session can be torn
-                read_line(raw[:0], self._skipped, self.content.path)
-            self.content.torn.append(self._skipped)
+                raise self._skipped[1]
+            self.content.torn.append(self._skipped[0])
             self._skipped = None
         self._sort(place, raw, line)
 
     def end(self) -> None:
         """No line is left."""
         if self._skipped is not None:
-            self.content.torn.append(self._skipped)
+            self.content.torn.append(self._skipped[0])
 
     def _sort(self, place: int, raw: bytes, line: Line) -> None:
         if line.kind == "header":

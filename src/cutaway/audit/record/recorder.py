@@ -7,7 +7,7 @@ goes wrong in it ends the record, and never a request.
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
 from cutaway.audit.record.lines import Body
@@ -15,12 +15,14 @@ from cutaway.audit.record.operations import OpenStep, Operations, RowSink, Seque
 from cutaway.audit.record.request_log import RequestLog, StepFacts
 from cutaway.engine.generation import Generation
 from cutaway.engine.llm import LLM
-from cutaway.engine.observer import Observed
-from cutaway.engine.steps import Tap
+from cutaway.engine.observer import Observer
+from cutaway.engine.step_outcome import PieceOutcome, StepOutcome
+from cutaway.engine.steps import Look
 from cutaway.scheduler.step import Step
 
 UNRECORDED: Final = "it ended before it had a place in the queue, and no record begins earlier"
 """What is told of a request that has no lines, in a record that is right."""
+Result = TypeVar("Result")
 
 
 class LineSink(Protocol):
@@ -59,8 +61,8 @@ class RowKeeper(RowSink, Protocol):
         """The step before did not count."""
 
 
-class Recorder:
-    """See ``engine.observer.Observer``."""
+class Recorder(Observer):
+    """Tells a sink what it is told."""
 
     def __init__(self, sink: LineSink, level: str = TOKENS, rows: RowKeeper | None = None) -> None:
         """rows: for the level "tensors"."""
@@ -92,8 +94,8 @@ class Recorder:
             count = generation.asked.params.n
             self._hashes[generation.request_id] = SequenceHashes(count, len(self._operations.order))
 
-    def taps(self, step: Step) -> list[Tap]:
-        """Of an open step, where operations are recorded."""
+    def looks(self, step: Step) -> list[Look]:
+        """Into each step, where operations are recorded."""
         if self._operations is None:
             return []
         self._guarded(lambda: self._open_step(step))
@@ -107,17 +109,18 @@ class Recorder:
             self._rows.drop()
         self._open = OpenStep(step, self._operations, self._hashes, self._rows)
 
-    def stepped(self, step: Step, observed: Sequence[Observed]) -> None:
+    def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
-        self._guarded(lambda: self._advance(step, observed))
+        self._guarded(lambda: self._advance(outcome))
 
-    def _advance(self, step: Step, observed: Sequence[Observed]) -> None:
+    def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
             self._open.commit()
             self._open = None
+        step = outcome.step
         facts = StepFacts(step.number, len(step.pieces), step.num_tokens)
         lines: list[Body] = []
-        for each in observed:
+        for each in outcome.pieces:
             request_id = each.generation.request_id
             log = self._logs.get(request_id)
             if log is None:
@@ -136,37 +139,34 @@ class Recorder:
             found["tensors"] = self._places.pop((request_id, choice), [])
         return found
 
-    def _keep_rows(self, rows: RowKeeper, request_id: str, observed: Observed) -> None:
+    def _keep_rows(self, rows: RowKeeper, request_id: str, outcome: PieceOutcome) -> None:
         """Write the values of a piece; each choice that it stands for has the place in its next line."""
-        choices = observed.piece.sequence.choices
+        choices = outcome.piece.sequence.choices
         places = rows.keep(request_id, choices)
         for choice in choices:
             self._places.setdefault((request_id, choice), []).extend(places)
 
-    def ended(self, generation: Generation, reason: str) -> None:
-        """A request has ended."""
-        self._guarded(lambda: self._end(generation, reason))
+    def ended(self, generation: Generation, reason: str) -> dict[str, Any]:
+        """A request has ended. Out: its receipt, or why there is none."""
+        found = self._guarded(lambda: self._end(generation, reason))
+        if found is not None:
+            return found
+        return {"unrecorded": UNRECORDED} if self._sink.error is None else {"error": self._sink.error}
 
-    def _end(self, generation: Generation, reason: str) -> None:
+    def _end(self, generation: Generation, reason: str) -> dict[str, Any] | None:
         request_id = generation.request_id
         log = self._logs.pop(request_id, None)
         if log is None:
-            return
+            return None
         self._hashes.pop(request_id, None)
         for place in [each for each in self._places if each[0] == request_id]:
             del self._places[place]
-        generation.summary = self._sink.end(request_id, log.end(reason))
+        return self._sink.end(request_id, log.end(reason))
 
-    def summary(self, generation: Generation) -> dict[str, Any]:
-        """For whoever asked."""
-        if generation.summary is not None:
-            return generation.summary
-        return {"unrecorded": UNRECORDED} if self._sink.error is None else {"error": self._sink.error}
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """A fault of the recorder ends the record: to raise would end everybody's requests."""
+    def _guarded(self, work: Callable[[], Result]) -> Result | None:
+        """A fault of the recorder ends the record, and says so to whoever asks."""
         try:
-            work()
+            return work()
         except Exception as error:
             self._sink.fail(error)
             self._logs.clear()
@@ -175,6 +175,7 @@ class Recorder:
             self._open = None
             if self._rows is not None:
                 self._rows.drop()
+            return None
 
     def close(self) -> None:
         """The engine has ended."""

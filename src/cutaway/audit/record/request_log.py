@@ -11,7 +11,7 @@ from cutaway.audit.record.lines import Body, body_of, encode
 from cutaway.audit.record.request_lines import begin_line, end_line, scores_line
 from cutaway.audit.record.token_line import Steps, further_fields, token_line
 from cutaway.engine.generation import Generation
-from cutaway.engine.observer import Observed
+from cutaway.engine.step_outcome import PieceOutcome
 from cutaway.ops.cpu.arrays import Floats
 
 NOTHING: Final = bytes(32)
@@ -52,9 +52,9 @@ class RequestLog:
         """The first line."""
         return begin_line(self.generation)
 
-    def advance(self, of_step: StepFacts, observed: Observed, further: Further | None) -> list[Body]:
+    def advance(self, of_step: StepFacts, outcome: PieceOutcome, further: Further | None) -> list[Body]:
         """The lines that a step brings. further: fields of a choice's new token."""
-        piece, request_id = observed.piece, self.generation.request_id
+        piece, request_id = outcome.piece, self.generation.request_id
         first = piece.sequence.choices[0]
         steps = self._steps.pop(first, None) or []
         steps.append((of_step.number, piece.start, piece.num_tokens, of_step.sequences, of_step.tokens))
@@ -62,9 +62,9 @@ class RequestLog:
             self._steps[first] = steps
             return []
         lines = []
-        for choice, sample, delta in zip(piece.choices, observed.samples, observed.deltas, strict=False):
-            assert observed.residual is not None
-            residual = self._residuals[choice] = roll(self._residuals[choice], observed.residual)
+        for choice, sample, delta in zip(piece.choices, outcome.samples, outcome.deltas, strict=False):
+            assert outcome.residual is not None
+            residual = self._residuals[choice] = roll(self._residuals[choice], outcome.residual)
             number = self._lengths[choice]
             self._lengths[choice] = number + 1
             more = further_fields(sample, delta, self._has_logprobs)

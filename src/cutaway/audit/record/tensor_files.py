@@ -5,7 +5,6 @@ operation, named as ``layers.3.attention`` or ``embed``; and where they are, for
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from cutaway.audit.record.operations import Rows
 from cutaway.audit.safetensors_head import safetensors_head
 from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.hub.whole_file import write_whole
 
 
 def folder_of(record: Path) -> Path:
@@ -66,13 +66,8 @@ class TensorFiles:
             return []
         content = b"".join([safetensors_head(arrays)[0], *(each.tobytes() for each in arrays.values())])
         name = f"{self._session}-{request_id}-{choices[0]}-{first}.safetensors"
-        part = self._folder / f"{name}.part"
         try:
-            try:
-                part.write_bytes(content)
-                os.replace(part, self._folder / name)
-            finally:
-                part.unlink(missing_ok=True)
+            write_whole(self._folder / name, content)
         except OSError as error:
             raise CapacityError(f"{self._folder / name} can't be written ({error.strerror})") from None
         count = max(len(each) for each in arrays.values())

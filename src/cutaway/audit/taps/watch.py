@@ -6,7 +6,7 @@ prompt of several answers: its rows are the first one's, which always computes i
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from cutaway.audit.taps.results import TapRoom, Taps
 from cutaway.audit.taps.tensors import DERIVED, SUMS, TapTensor
 from cutaway.engine.outputs import TappedRows
 from cutaway.engine.runner import ModelRunner
+from cutaway.engine.steps import TapName
 from cutaway.engine.watched import StepRows
 from cutaway.ops.cpu.arrays import ROW_GROUP, Activation
 
@@ -79,6 +80,15 @@ class TapWatch:
     def _seen_of(self, choice: int) -> int:
         """Positions of a choice that have been seen; the prompt is the first one's to show."""
         return self._seen.get(choice, self.plan.num_prompt if choice else 0)
+
+    @property
+    def wanted(self) -> Set[TapName]:
+        """Those operations of which the step has rows that are wanted."""
+        return {
+            (tensor.source, layer)
+            for (tensor, layer), mask in self.plan.wanted.items()
+            if any(len(places[id(mask), tensor.of_outputs]) for _, places in self._here)
+        }
 
     def see(self, name: str, layer: int, array: npt.NDArray[Any]) -> None:
         """An operation is done: copy what is wanted of it."""

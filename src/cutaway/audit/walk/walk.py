@@ -8,7 +8,7 @@ sampler give the same bits as the closed ones.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -133,11 +133,11 @@ class Walk:
         return len(self.prompt) + len(self.new_tokens)
 
 
-class TimesWanted:
-    """What measuring takes: the bytes of each matrix under its name in the file, and the machine's limits."""
+class TimesWanted(NamedTuple):
+    """What measuring takes."""
 
-    def __init__(self, weight_bytes: Mapping[str, int], limits: MachineLimits) -> None:
-        self.weight_bytes, self.limits = weight_bytes, limits
+    weight_bytes: Mapping[str, int]  # of each matrix, under its name in the file
+    limits: MachineLimits
 
 
 def walk(
@@ -164,6 +164,41 @@ def walk(
         )
     rows = 1 + runner.config.num_layers
     check_free(lens_bytes(runner, rows), f"the lens over {rows} rows", "Free memory, or take a smaller context.")
+    found = _generate(runner, tokenizer, prompt_ids, settings)
+    return Walk(
+        name=name,
+        model=runner.config.name,
+        numerics_version=NUMERICS_VERSION,
+        dimensions=runner.dimensions,
+        vocab_size=runner.vocab_size,
+        tied_head=bool((runner.loaded.record.head == runner.loaded.record.embedding).all()),
+        kv_bytes_per_token=runner.kv.position_bytes,
+        settings=settings,
+        threads=runner.team.size,
+        prompt=see_tokens(tokenizer, prompt_ids),
+        cut=cut_characters([tokenizer.token_bytes(each) for each in prompt_ids]),
+        written=written,
+        forward=found.forward,
+        new_tokens=found.new_tokens,
+        text="".join(each.text for each in found.new_tokens),
+        finish_reason=found.finish_reason,
+        times=None if measure is None else _measure(runner, found.batches, measure),
+    )
+
+
+class _Generated(NamedTuple):
+    """What a generation shows."""
+
+    forward: SeenForward  # of the prompt, or of its last chunk
+    new_tokens: tuple[NewToken, ...]
+    batches: list[Batch]  # of the steps: the prompt's last chunk, then a token each
+    finish_reason: FinishReason
+
+
+def _generate(
+    runner: ModelRunner, tokenizer: Tokenizer, prompt_ids: Sequence[int], settings: WalkSettings
+) -> _Generated:
+    """Compute and choose token after token, in the open but for what comes before the prompt's last chunk."""
     scratch = SamplerScratch.allocate(runner.vocab_size)
     limit = min(runner.context, len(prompt_ids) + settings.max_tokens)
     each_params = settings.params()
@@ -199,25 +234,7 @@ def walk(
             break
         ids.append(winner.id)
         start = position
-    return Walk(
-        name=name,
-        model=runner.config.name,
-        numerics_version=NUMERICS_VERSION,
-        dimensions=runner.dimensions,
-        vocab_size=runner.vocab_size,
-        tied_head=bool((runner.loaded.record.head == runner.loaded.record.embedding).all()),
-        kv_bytes_per_token=runner.kv.position_bytes,
-        settings=settings,
-        threads=runner.team.size,
-        prompt=see_tokens(tokenizer, prompt_ids),
-        cut=cut_characters([tokenizer.token_bytes(each) for each in prompt_ids]),
-        written=written,
-        forward=forward,
-        new_tokens=tuple(new_tokens),
-        text="".join(each.text for each in new_tokens),
-        finish_reason=ended,
-        times=None if measure is None else _measure(runner, batches, measure),
-    )
+    return _Generated(forward, tuple(new_tokens), batches, ended)
 
 
 def _compute_all_but_last_chunk(runner: ModelRunner, ids: Sequence[int]) -> int:

@@ -1,6 +1,6 @@
 """A team: the threads that run one step together, seen from inside compiled code.
 
-In: a ``Team`` record, the same for all its members but for the rank and the clock. Out: work, each piece of it given to
+In: a ``Team`` record, the same for all its members but for the rank and the notes. Out: work, each piece of it given to
 exactly one member, by a fixed ``share`` of equal pieces or by ``take``, one item after the other; and ``barrier``,
 behind which all members see what all wrote before it. The shared words lie in one block of memory, each on a cache line
 of its own: arrivals, generation, sleepers, then for each member a work counter and the time that it slept.
@@ -31,7 +31,7 @@ class Team(NamedTuple):
     rank: int  # 0 … size - 1
     size: int
     shared: int  # address of the shared block, aligned to a cache line
-    clock: int  # address of this member's time stamps (timed mode), or 0
+    notes: int  # address of this member's own words for its taps (timed and tapped steps), or 0
 
 
 def slept(shared: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:

@@ -86,17 +86,17 @@ class ThreadTeam:
     def _records(self, active: int) -> list[Team]:
         return [Team(rank, active, int(self._shared.ctypes.data), 0) for rank in range(active)]
 
-    def members(self, clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
-        """The members' records. clocks: [size, …] int64, a row of time stamps for each (timed mode)."""
-        if clocks is None:
+    def members(self, notes: "np.ndarray[Any, np.dtype[np.int64]] | None" = None) -> list[Team]:
+        """The members' records. notes: [size, …] int64, a row for each, which the taps of its step know how to use."""
+        if notes is None:
             return self._members
-        return [member._replace(clock=int(clocks[member.rank].ctypes.data)) for member in self._members]
+        return [member._replace(notes=int(notes[member.rank].ctypes.data)) for member in self._members]
 
     def run(
         self,
         function: Callable[..., Any],
         *arguments: Any,
-        clocks: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
+        notes: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
         active: int | None = None,
     ) -> int:
         """Every member calls ``function(member, *arguments)``; returns when all have. active: so many of them, from the
@@ -106,7 +106,7 @@ class ThreadTeam:
         (Ctrl-C) is raised after the step: a member that didn't come would leave the others in a barrier, and a caller
         who left early would leave them writing into memory that is given away.
         """
-        members = self.members(clocks) if active in (None, self.size) else self._records(active or 0)
+        members = self.members(notes) if active in (None, self.size) else self._records(active or 0)
         # All that may fail or be interrupted comes before anybody has begun.
         calls = [ready_call(function, member, *arguments) for member in members]
         with self._lock:

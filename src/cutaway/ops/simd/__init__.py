@@ -15,7 +15,7 @@ WORDS: Final = {
     "arithmetic": (
         "absolute add add_int and_bytes and_uint bits_as_float bits_as_int div fma high_nibbles "
         "low_nibbles maximum maximum_int minimum mul mul_high_uint mul_int or_bytes power_of_two "
-        "replace_above round_even shift_left shift_left_bytes shift_right shift_right_bytes sqrt sub "
+        "replace_above round_even shift_left_bytes shift_right shift_right_bytes sqrt sub "
         "sub_bytes sub_int to_float to_int xor_int "
     ),
     "dot": ("dot_u7 dot_u8 "),
@@ -35,7 +35,7 @@ WORDS: Final = {
         "atomic_add atomic_load atomic_store call_entry call_kernel cycles pause set_float_environment sleep_while "
         "wake "
     ),
-    "taps": ("clock_tap no_row_tap no_tap "),
+    "taps": ("call_back clock_tap no_row_tap no_tap "),
 }
 """The words, by the module that defines them."""
 

@@ -45,7 +45,6 @@ sub_int = elementwise("sub_int", 2, "i32", "i32", lambda b, x, y: b.sub(x, y))
 mul_int = elementwise("mul_int", 2, "i32", "i32", lambda b, x, y: b.mul(x, y))
 xor_int = elementwise("xor_int", 2, "i32", "i32", lambda b, x, y: b.xor(x, y))
 and_uint = elementwise("and_uint", 2, "i32", "i32", lambda b, x, y: b.and_(x, y))
-shift_left = elementwise("shift_left", 2, "i32", "i32", lambda b, x, y: b.shl(x, y))
 shift_right = elementwise("shift_right", 2, "i32", "i32", lambda b, x, y: b.lshr(x, y))
 
 replace_above = elementwise(

@@ -16,7 +16,7 @@ from cutaway.ops.simd.registers import LANES
 intrinsic: Any = extending.intrinsic
 """Numba's decorator without its types: a word is called with the operands alone, not with the typing context."""
 
-I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 VECTOR_F32, VECTOR_I32, VECTOR_U8 = (
     ir.VectorType(F32, LANES),

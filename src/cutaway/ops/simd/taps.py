@@ -1,4 +1,4 @@
-"""The words behind the taps of the forward and of the sampler: nothing, or a time stamp.
+"""The words behind the taps of the forward and of the sampler: nothing, a time stamp, or a call of Python.
 
 In: what a tap is shown. Out: nothing. They are words, since a compiled function would be compiled anew for each kind of
 array that it is shown.
@@ -27,16 +27,28 @@ def no_row_tap(typing_context: Any, name: Any, values: Any) -> Any:
 
 @intrinsic
 def clock_tap(typing_context: Any, team: Any, name: Any, layer: Any, array: Any) -> Any:
-    """The timed run's tap: append the time-stamp counter to this member's clock, int64 words: how many, then the
+    """The timed run's tap: append the time-stamp counter to this member's notes, int64 words: how many, then the
     stamps.
     """
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
-        clock = builder.extract_value(values[0], team.fields.index("clock"))
-        count = builder.add(load_at(builder, clock, I64, 8), ir.Constant(I64, 1))
+        notes = builder.extract_value(values[0], team.fields.index("notes"))
+        count = builder.add(load_at(builder, notes, I64, 8), ir.Constant(I64, 1))
         stamp = call_llvm(builder, "llvm.readcyclecounter", I64)
-        store_at(builder, stamp, builder.add(clock, builder.mul(count, ir.Constant(I64, 8))), 8)
-        store_at(builder, count, clock, 8)
+        store_at(builder, stamp, builder.add(notes, builder.mul(count, ir.Constant(I64, 8))), 8)
+        store_at(builder, count, notes, 8)
         return context.get_dummy_value()
 
     return types.none(team, name, layer, array), codegen
+
+
+@intrinsic
+def call_back(typing_context: Any, address: Any, number: Any) -> Any:
+    """Call the C function ``void f(int64)`` at an address. It may take the GIL: nobody here holds it."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+        function = builder.inttoptr(values[0], ir.FunctionType(ir.VoidType(), [I64]).as_pointer())
+        builder.call(function, [values[1]])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), codegen

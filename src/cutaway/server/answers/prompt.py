@@ -43,17 +43,24 @@ class ChatPrompt:
     rules: AnswerRules
 
 
+def continues(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an answer to these goes on with the last of them, unless it is said."""
+    last = messages[-1]
+    return last["role"] == "assistant" and bool(last["content"]) and not last.get("tool_calls")
+
+
 def chat_prompt(
     tokenizer: Tokenizer,
     messages: Sequence[Mapping[str, Any]],
     use: ToolUse,
     *,
-    add_generation_prompt: bool | None,
-    continue_final_message: bool,
     chat_template_kwargs: Mapping[str, Any] | None,
-    most_ids: int | None = None,
+    most_ids: int | None,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool | None = None,
 ) -> ChatPrompt:
-    """The prompt. Options are those of ``Tokenizer.encode_chat``.
+    """The prompt of a conversation, which has one message at least. Options are those of ``Tokenizer.encode_chat``;
+    whether the answer goes on with the last message is, where nothing is said, as it fits.
 
     Raises:
         InvalidRequestError: as ``encode_chat``; or the model's template has no place for tools or calls, or its calls
@@ -64,6 +71,8 @@ def chat_prompt(
     except MissingTemplateError as error:
         advice = error.advice("use /v1/completions", "starting the server with --chat-template {}")
         raise InvalidRequestError(advice, "messages") from None
+    if continue_final_message is None:
+        continue_final_message = add_generation_prompt is None and continues(messages)
     form = tokenizer.answer_format
     _check_tools(form, use)
     ids = tokenizer.encode_chat(

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from cutaway.sampling.params_checks import shown
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.errors import wrong_value
 from cutaway.tokenizer.legal_text import check_legal
 
 BLOCKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -57,13 +56,13 @@ def read_conversation(system: Any, messages: Sequence[Any]) -> Conversation:
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         if not isinstance(message, Mapping):
-            raise _wrong(place, message, "an object with role and content")
+            raise wrong_value(place, message, "an object with role and content")
         role = message.get("role")
         if role not in ("user", "assistant"):
-            raise _wrong(f"{place}.role", role, "'user' or 'assistant'; the system's text is the field system")
+            raise wrong_value(f"{place}.role", role, "'user' or 'assistant'; the system's text is the field system")
         for key in message:
             if key not in ("role", "content"):
-                raise _wrong(f"{place}.{key[:100]}", message[key], "left out: a message has role and content")
+                raise wrong_value(f"{place}.{key[:100]}", message[key], "left out: a message has role and content")
         blocks = _blocks(message.get("content"), f"{place}.content", role)
         if role == "user":
             _add_user(found, blocks, place, called)
@@ -79,10 +78,10 @@ def _add_user(found: Conversation, blocks: Sequence[tuple[Any, str]], place: str
     for block, where in results:
         call = block.get("tool_use_id")
         if not isinstance(call, str) or call not in called:
-            raise _wrong(f"{where}.tool_use_id", call, "the id of a tool_use block in a message before")
+            raise wrong_value(f"{where}.tool_use_id", call, "the id of a tool_use block in a message before")
         failed = block.get("is_error")
         if not isinstance(failed, bool | None):
-            raise _wrong(f"{where}.is_error", failed, "true or false")
+            raise wrong_value(f"{where}.is_error", failed, "true or false")
         content = block.get("content")
         parts = [] if content is None else _blocks(content, f"{where}.content", "result")
         text = "\n".join(part["text"] for part, _ in parts)
@@ -108,11 +107,11 @@ def _add_assistant(found: Conversation, blocks: Sequence[tuple[Any, str]], place
 def _call(block: Mapping[str, Any], place: str, called: dict[str, str]) -> dict[str, Any]:
     call, name, given = block.get("id"), block.get("name"), block.get("input")
     if not isinstance(call, str) or not call or call in called:
-        raise _wrong(f"{place}.id", call, "a text that no other call has")
+        raise wrong_value(f"{place}.id", call, "a text that no other call has")
     if not isinstance(name, str) or not name:
-        raise _wrong(f"{place}.name", name, "the name of a tool")
+        raise wrong_value(f"{place}.name", name, "the name of a tool")
     if not isinstance(given, Mapping):
-        raise _wrong(f"{place}.input", given, "an object")
+        raise wrong_value(f"{place}.input", given, "an object")
     called[call] = name
     return {"id": call, "type": "function", "function": {"name": name, "arguments": dict(given)}}
 
@@ -137,28 +136,24 @@ def _blocks(content: Any, place: str, holder: str) -> list[tuple[Mapping[str, An
         check_legal(content, place)
         return [({"type": "text", "text": content}, place)]
     if not isinstance(content, list):
-        raise _wrong(place, content, "a text or a list of blocks")
+        raise wrong_value(place, content, "a text or a list of blocks")
     found = []
     for number, block in enumerate(content):
         where = f"{place}[{number}]"
         if not isinstance(block, Mapping):
-            raise _wrong(where, block, "an object with type")
+            raise wrong_value(where, block, "an object with type")
         kind = block.get("type")
         if kind not in BLOCKS_OF[holder]:
             wanted = " or ".join(map(repr, BLOCKS_OF[holder]))
             why = ": this model reads text alone" if kind in ("image", "document") else ""
-            raise _wrong(f"{where}.type", kind, wanted + why)
+            raise wrong_value(f"{where}.type", kind, wanted + why)
         for key in block:
             if key not in ("type", "cache_control", *BLOCKS[kind]):
-                raise _wrong(f"{where}.{key[:100]}", block[key], f"left out of a block of the type {kind}")
+                raise wrong_value(f"{where}.{key[:100]}", block[key], f"left out of a block of the type {kind}")
         text = {"text": "text", "thinking": "thinking"}.get(kind)
         if text is not None:
             if not isinstance(block.get(text), str):
-                raise _wrong(f"{where}.{text}", block.get(text), "a text")
+                raise wrong_value(f"{where}.{text}", block.get(text), "a text")
             check_legal(block[text], f"{where}.{text}")
         found.append((block, where))
     return found
-
-
-def _wrong(place: str, value: Any, wanted: str) -> ApiError:
-    return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")

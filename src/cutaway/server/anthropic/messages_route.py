@@ -19,7 +19,6 @@ from cutaway.server.http.error_schema import AnthropicErrorReply, described
 from cutaway.server.http.errors import ApiError, renamed
 from cutaway.server.http.route import Route
 from cutaway.server.http.write_json import json_response
-from cutaway.server.openai.messages import continues
 from cutaway.server.openai.prompts import check_room
 from cutaway.server.respond import STREAMED, respond
 from cutaway.server.service import Service
@@ -88,8 +87,6 @@ def read_prompt(tokenizer: Tokenizer, body: PromptFields, context: int | None) -
             tokenizer,
             conversation.messages,
             use,
-            add_generation_prompt=None,
-            continue_final_message=continues(conversation.messages),
             chat_template_kwargs=variables or None,
             most_ids=context,
         )

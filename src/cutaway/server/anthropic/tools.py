@@ -7,9 +7,8 @@ Source: Anthropic's API reference, "Create a Message", "Tool use".
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cutaway.sampling.params_checks import shown
 from cutaway.server.answers.tools import NO_TOOLS, Tool, ToolUse
-from cutaway.server.http.errors import ApiError, renamed
+from cutaway.server.http.errors import ApiError, renamed, wrong_value
 from cutaway.server.openai.tool_fields import read_tools
 
 FIELDS: Final = ("type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming")
@@ -30,7 +29,7 @@ def _read_tools(given: Any) -> tuple[Tool, ...]:
     if given is None:
         return ()
     if not isinstance(given, list):
-        raise _wrong("tools", given, "a list of tools")
+        raise wrong_value("tools", given, "a list of tools")
     theirs = [_in_openais_shape(tool, f"tools[{number}]") for number, tool in enumerate(given)]
     try:
         return read_tools(theirs)
@@ -53,13 +52,13 @@ def _names(count: int) -> list[tuple[str, str]]:
 
 def _in_openais_shape(tool: Any, place: str) -> dict[str, Any]:
     if not isinstance(tool, Mapping):
-        raise _wrong(place, tool, "an object with name, description and input_schema")
+        raise wrong_value(place, tool, "an object with name, description and input_schema")
     kind = tool.get("type", "custom")
     if kind is not None and kind != "custom":
-        raise _wrong(f"{place}.type", kind, "'custom'; tools of other types run at their maker's, not here")
+        raise wrong_value(f"{place}.type", kind, "'custom'; tools of other types run at their maker's, not here")
     for key in tool:
         if key not in FIELDS:
-            raise _wrong(f"{place}.{key[:100]}", tool[key], "left out: it is not supported")
+            raise wrong_value(f"{place}.{key[:100]}", tool[key], "left out: it is not supported")
     if "input_schema" not in tool:
         raise ApiError(400, f"{place}.input_schema is missing; it must be a JSON schema.", f"{place}.input_schema")
     names = {"name": "name", "description": "description", "input_schema": "parameters", "strict": "strict"}
@@ -72,23 +71,19 @@ def _read_choice(given: Any, tools: tuple[Tool, ...]) -> tuple[str, str | None, 
         return "auto", None, True
     wanted = '{"type": "auto"}, "any", "none", or {"type": "tool", "name": …}'
     if not isinstance(given, Mapping):
-        raise _wrong("tool_choice", given, f"an object, as {wanted}")
+        raise wrong_value("tool_choice", given, f"an object, as {wanted}")
     mode = given.get("type")
     if mode not in MODES:
-        raise _wrong("tool_choice.type", mode, f"one of {', '.join(MODES)}")
+        raise wrong_value("tool_choice.type", mode, f"one of {', '.join(MODES)}")
     for key in given:
         if key not in ("type", "disable_parallel_tool_use", *(("name",) if mode == "tool" else ())):
-            raise _wrong(f"tool_choice.{key[:100]}", given[key], f"left out of a tool_choice of the type {mode}")
+            raise wrong_value(f"tool_choice.{key[:100]}", given[key], f"left out of a tool_choice of the type {mode}")
     alone = given.get("disable_parallel_tool_use")
     if not isinstance(alone, bool | None):
-        raise _wrong("tool_choice.disable_parallel_tool_use", alone, "true or false")
+        raise wrong_value("tool_choice.disable_parallel_tool_use", alone, "true or false")
     if mode in ("any", "tool") and not tools:
-        raise _wrong("tool_choice.type", mode, "'none' or 'auto' where there are no tools; send tools")
+        raise wrong_value("tool_choice.type", mode, "'none' or 'auto' where there are no tools; send tools")
     name = given.get("name")
     if mode == "tool" and name not in [tool.name for tool in tools]:
-        raise _wrong("tool_choice.name", name, f"one of {', '.join(tool.name for tool in tools)}")
+        raise wrong_value("tool_choice.name", name, f"one of {', '.join(tool.name for tool in tools)}")
     return mode, name, not alone
-
-
-def _wrong(place: str, value: Any, wanted: str) -> ApiError:
-    return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")

@@ -19,15 +19,9 @@ SLOWEST: Final = 16 << 10  # bytes for which there is one second more
 class BodyTime:
     """Middleware that waits for a body no longer than that."""
 
-    def __init__(
-        self,
-        app: App,
-        ending: asyncio.Event,
-        patience: float = PATIENCE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, app: App, ending: asyncio.Event, clock: Callable[[], float] = time.monotonic) -> None:
         """ending: is set when nothing is waited for any more."""
-        self._app, self._ending, self._patience, self._clock = app, ending, patience, clock
+        self._app, self._ending, self._clock = app, ending, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. Whoever reads the body meets the refusal."""
@@ -40,7 +34,7 @@ class BodyTime:
             nonlocal count, whole
             if whole:
                 return await receive()  # which tells when the client leaves
-            left = begin + self._patience + count / SLOWEST - self._clock()
+            left = begin + PATIENCE + count / SLOWEST - self._clock()
             coming, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(self._ending.wait())
             try:
                 await asyncio.wait({coming, ending}, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
@@ -59,8 +53,8 @@ class BodyTime:
     def _too_slow(self, count: int) -> ApiError:
         return ApiError(
             408,
-            f"after {self._patience + count / SLOWEST:.0f} s {count} bytes of the body have come, and not its end; it "
-            f"may take {self._patience:g} s, and a second more for each {SLOWEST} bytes. Send it again, faster.",
+            f"after {PATIENCE + count / SLOWEST:.0f} s {count} bytes of the body have come, and not its end; it "
+            f"may take {PATIENCE:g} s, and a second more for each {SLOWEST} bytes. Send it again, faster.",
             None,
             "body_too_slow",
             {"Connection": "close"},

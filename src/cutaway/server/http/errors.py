@@ -53,6 +53,11 @@ class ApiError(HTTPException):
         return self.message if self.param is None or self.param in self.message else f"{self.param}: {self.message}"
 
 
+def wrong_value(place: str, value: Any, wanted: str) -> ApiError:
+    """A value that is none of those wanted. place: the field's path."""
+    return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")
+
+
 def loading() -> ApiError:
     """The model is not there yet."""
     return ApiError(503, "the model is being loaded. Try again in a moment.", None, "loading", {"Retry-After": "1"})

@@ -17,7 +17,7 @@ from cutaway.server.http.asgi import Receive, Scope, Send, state
 from cutaway.server.http.disconnect import ClientLeftError, while_connected
 from cutaway.server.http.error_shapes import anthropic_body
 from cutaway.server.http.errors import ApiError, from_cutaway
-from cutaway.server.http.write_json import json_bytes
+from cutaway.server.http.write_json import json_bytes, written
 
 DONE: Final = b"data: [DONE]\n\n"
 COMMENT: Final = b": the server is at work\n\n"
@@ -72,9 +72,11 @@ class EventStream(Response):
         end: Callable[[], None],
         silence: float = SILENCE,
         form: Form = CHUNKS,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """end: is called at the end, however it comes."""
+        """end: is called at the end, however it comes. headers: besides those of every stream."""
         super().__init__()
+        self._head = [*HEADERS, *((name.encode(), value.encode()) for name, value in (headers or {}).items())]
         self._chunks, self._end, self._silence, self._form = chunks, end, silence, form
         self._spoke = False  # since the last look
         self._whole = False
@@ -91,12 +93,13 @@ class EventStream(Response):
             self._end()
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await send({"type": "http.response.start", "status": 200, "headers": self._head})
         commenting = asyncio.ensure_future(self._comment(send))
         try:
             async for chunk in self._chunks:
                 self._spoke = True
-                await send({"type": "http.response.body", "body": self._form.event(chunk), "more_body": True})
+                data = await written(self._form.event, chunk)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
             last = self._form.end
         except Exception as error:
             last = self._form.error(from_cutaway(error))

@@ -12,7 +12,7 @@ from cutaway.server.answers.prompt import ChatPrompt, chat_prompt
 from cutaway.server.answers.tools import ToolUse
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.fields import is_ignored
-from cutaway.server.openai.messages import continues, read_messages
+from cutaway.server.openai.messages import read_messages
 from cutaway.server.openai.tool_fields import ToolsField
 from cutaway.tokenizer.tokenizer import Tokenizer
 
@@ -79,16 +79,12 @@ def read_chat(
     """The prompt of a conversation, which has one message at least. context: CapacityError where it is clear that it
     can't hold it.
     """
-    messages = read_messages(conversation)
-    continued = body.continue_final_message
-    if continued is None:
-        continued = body.add_generation_prompt is None and continues(messages)
     return chat_prompt(
         tokenizer,
-        messages,
+        read_messages(conversation),
         use,
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=continued,
         chat_template_kwargs=body.template_variables(tokenizer),
         most_ids=context,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
     )

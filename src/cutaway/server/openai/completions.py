@@ -65,7 +65,7 @@ async def begin(request: Request, body: CompletionRequest) -> CompletionReply:
     check_places(ids, params.n, model.llm.settings, "prompt")
     if taps is not None and len(ids) > 1:  # one alone is told of its own limit
         most, limit = params.max_tokens or 1, service.settings.max_tap_bytes or 0
-        await asyncio.to_thread(check_tap_bytes, taps, ids, most, model.llm.runner, limit)
+        await asyncio.to_thread(check_tap_bytes, taps, ids, most, params.n, model.llm.runner, limit)
     with form.errors():
         name, state = f"cmpl-{request.state.request_id}", {**request.scope["state"], "reads_cache": body.reads_cache}
         timed = bool(body.return_timings)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cutaway.sampling.params_checks import shown
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.errors import wrong_value
 from cutaway.tokenizer.strict_json import no_constant
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
@@ -23,29 +23,23 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     return [_message(message, f"messages[{number}]", called) for number, message in enumerate(messages)]
 
 
-def continues(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer to these goes on with the last of them, unless it is said."""
-    last = messages[-1]
-    return last["role"] == "assistant" and bool(last["content"]) and not last.get("tool_calls")
-
-
 def _message(message: Mapping[str, Any], place: str, called: dict[str, str]) -> dict[str, Any]:
     """A copy of the message. called: gets its calls."""
     role = message.get("role")
     if role == "function":
-        raise _refusal(f"{place}.role", role, "'tool', with tool_call_id: functions are deprecated")
+        raise wrong_value(f"{place}.role", role, "'tool', with tool_call_id: functions are deprecated")
     if message.get("function_call") is not None:
         value = message["function_call"]
-        raise _refusal(f"{place}.function_call", value, "left out: it is deprecated. Use tool_calls")
+        raise wrong_value(f"{place}.function_call", value, "left out: it is deprecated. Use tool_calls")
     if role not in ROLES:
-        raise _refusal(f"{place}.role", role if "role" in message else "missing", f"one of {', '.join(ROLES)}")
+        raise wrong_value(f"{place}.role", role if "role" in message else "missing", f"one of {', '.join(ROLES)}")
     copy = dict(message)
     calls = message.get("tool_calls")
     if calls is None:
         copy.pop("tool_calls", None)  # templates ask whether it is there
     else:
         if calls and role != "assistant":
-            raise _refusal(f"{place}.tool_calls", calls, f"left out of a message of the role {role}")
+            raise wrong_value(f"{place}.tool_calls", calls, f"left out of a message of the role {role}")
         _check_calls(calls, f"{place}.tool_calls", called)
         if not calls:
             del copy["tool_calls"]
@@ -54,26 +48,28 @@ def _message(message: Mapping[str, Any], place: str, called: dict[str, str]) -> 
         copy["name"] = name if message.get("name") is None else message["name"]
     thoughts = message.get("reasoning_content")
     if not isinstance(thoughts, str | None):
-        raise _refusal(f"{place}.reasoning_content", thoughts, "a text")
+        raise wrong_value(f"{place}.reasoning_content", thoughts, "a text")
     copy["role"] = ROLE_OF.get(role, role)
-    copy["content"] = _content(message.get("content"), f"{place}.content", may_be_none=role == "assistant")
+    content = message.get("content")
+    is_left_out = content is None and role == "assistant"
+    copy["content"] = "" if is_left_out else read_text(content, f"{place}.content", ("text",))
     return copy
 
 
-def _content(content: Any, place: str, *, may_be_none: bool) -> str:
-    if content is None and may_be_none:
-        return ""
+def read_text(content: Any, place: str, kinds: Sequence[str]) -> str:
+    """A content as one text: its parts joined by line ends. ApiError for parts of other kinds than these."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _refusal(place, content, "a text or a list of parts")
+        raise wrong_value(place, content, "a text or a list of parts")
     texts = []
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind != "text":
-            raise _refusal(f"{place}[{number}].type", kind, "'text': this model reads text alone")
+        if kind not in kinds:
+            wanted = f"{' or '.join(map(repr, kinds))}: this model reads text alone"
+            raise wrong_value(f"{place}[{number}].type", kind, wanted)
         if not isinstance(part.get("text"), str):
-            raise _refusal(f"{place}[{number}].text", part.get("text"), "a text")
+            raise wrong_value(f"{place}[{number}].text", part.get("text"), "a text")
         texts.append(part["text"])
     return "\n".join(texts)
 
@@ -82,34 +78,34 @@ def _called_function(message: Mapping[str, Any], place: str, called: Mapping[str
     """The name of the function whose result this is."""
     given, place = message.get("tool_call_id"), f"{place}.tool_call_id"
     if not isinstance(given, str):
-        raise _refusal(place, given, "the id of a call in a message before")
+        raise wrong_value(place, given, "the id of a call in a message before")
     if given not in called:
         there = f"one of {_few(called)}" if called else "there is none"
-        raise _refusal(place, given, f"the id of a call in a message before: {there}")
+        raise wrong_value(place, given, f"the id of a call in a message before: {there}")
     return called[given]
 
 
 def _check_calls(calls: Any, place: str, called: dict[str, str]) -> None:
     """Refuse tool calls of another shape than OpenAI's, each fault by its place. called: gets id → function."""
     if not isinstance(calls, list):
-        raise _refusal(place, calls, "a list of calls")
+        raise wrong_value(place, calls, "a list of calls")
     ids: set[str] = set()
     for number, call in enumerate(calls):
         here = f"{place}[{number}]"
         if not isinstance(call, Mapping):
-            raise _refusal(here, call, "an object with id, type and function")
+            raise wrong_value(here, call, "an object with id, type and function")
         if call.get("type", "function") != "function":
-            raise _refusal(f"{here}.type", call["type"], "'function'")
+            raise wrong_value(f"{here}.type", call["type"], "'function'")
         given = call.get("id")
         if not isinstance(given, str) or not given or given in ids:
-            raise _refusal(f"{here}.id", given, "a text that no other call of the message has")
+            raise wrong_value(f"{here}.id", given, "a text that no other call of the message has")
         ids.add(given)
         function = call.get("function")
         if not isinstance(function, Mapping):
-            raise _refusal(f"{here}.function", function, "an object with name and arguments")
+            raise wrong_value(f"{here}.function", function, "an object with name and arguments")
         name = function.get("name")
         if not isinstance(name, str) or not name:
-            raise _refusal(f"{here}.function.name", name, "a text")
+            raise wrong_value(f"{here}.function.name", name, "a text")
         _check_arguments(function.get("arguments", ""), f"{here}.function.arguments")
         called[given] = name
 
@@ -120,18 +116,14 @@ def _check_arguments(given: Any, place: str) -> None:
         return
     wanted = "an object as JSON text"
     if not isinstance(given, str):
-        raise _refusal(place, given, wanted)
+        raise wrong_value(place, given, wanted)
     try:
         value = json.loads(given, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise _refusal(place, given, f"{wanted}, and is none ({why}). Send it as the model wrote it") from None
+        raise wrong_value(place, given, f"{wanted}, and is none ({why}). Send it as the model wrote it") from None
     if not isinstance(value, dict):
-        raise _refusal(place, given, wanted)
-
-
-def _refusal(place: str, value: Any, wanted: str) -> ApiError:
-    return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")
+        raise wrong_value(place, given, wanted)
 
 
 def _few(ids: Collection[str]) -> str:

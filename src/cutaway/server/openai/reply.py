@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from cutaway.server.answers.beside import beside
 from cutaway.server.openai.reply_fields import ReplyFields
-from cutaway.server.openai.taps import tapped
+from cutaway.server.openai.taps import Tapped
 from cutaway.server.openai.usage import usage
 from cutaway.server.respond import Streamable
 from cutaway.server.service import ServedModel
@@ -52,7 +52,7 @@ class Reply(Streamable, Generic[Body]):
         found: dict[str, Any] = {"usage": self.usage()} if with_usage else {}
         said = beside(self.work, self.body, self.ignored)
         if self.body.taps:
-            said["taps"] = [tapped(output.taps or {}) for output in self.work.outputs()]
+            said["taps"] = [Tapped(output.taps or {}) for output in self.work.outputs()]
         return {**found, "cutaway": said} if said else found
 
     def usage(self) -> dict[str, Any]:

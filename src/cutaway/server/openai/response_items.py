@@ -5,14 +5,13 @@ names the item and the field.
 Source: OpenAI's API reference, "Create a model response", ``input``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from cutaway.sampling.params_checks import shown
-from cutaway.server.http.errors import ApiError, renamed
-from cutaway.server.openai.messages import read_messages
+from cutaway.server.http.errors import ApiError, renamed, wrong_value
+from cutaway.server.openai.messages import read_messages, read_text
+from cutaway.tokenizer.tool_calls import is_object
 
 ROLES: Final = ("user", "assistant", "system", "developer")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -45,7 +44,7 @@ def read_items(before: Sequence[Mapping[str, Any]], given: Any) -> Items:
     elif isinstance(given, list) and given:
         whole = False
     else:
-        raise _wrong("input", given, "a text, or a list of items that is not empty")
+        raise wrong_value("input", given, "a text, or a list of items that is not empty")
     found = Items([dict(message) for message in before], [])
     for number, item in enumerate(given):
         _read_item(found, item, "input" if whole else f"input[{number}]", len(before))
@@ -59,22 +58,22 @@ def read_items(before: Sequence[Mapping[str, Any]], given: Any) -> Items:
 def _read_item(found: Items, item: Any, place: str, first: int) -> None:
     """first: the number of the first message that is the request's own."""
     if not isinstance(item, Mapping):
-        raise _wrong(place, item, "an object with type, or with role and content")
+        raise wrong_value(place, item, "an object with type, or with role and content")
     kind = item.get("type", "message")
     if kind == "item_reference":
-        raise _wrong(f"{place}.type", kind, "the item itself; or use previous_response_id")
+        raise wrong_value(f"{place}.type", kind, "the item itself; or use previous_response_id")
     if not isinstance(kind, str) or kind not in FIELDS:
-        raise _wrong(f"{place}.type", kind, f"one of {', '.join(FIELDS)}")
+        raise wrong_value(f"{place}.type", kind, f"one of {', '.join(FIELDS)}")
     for key in item:
         if key not in ("type", "id", "status", *FIELDS[kind]):
-            raise _wrong(f"{place}.{key[:100]}", item[key], f"left out of an item of the type {kind}")
+            raise wrong_value(f"{place}.{key[:100]}", item[key], f"left out of an item of the type {kind}")
     messages, names = found.messages, found.names
     if kind == "message":
         role = item.get("role")
         if role not in ROLES:
-            raise _wrong(f"{place}.role", role, f"one of {', '.join(ROLES)}")
+            raise wrong_value(f"{place}.role", role, f"one of {', '.join(ROLES)}")
         content_place = place if place == "input" else f"{place}.content"
-        content = _text(item.get("content"), content_place)
+        content = read_text(item.get("content"), content_place, PARTS)
         if role == "assistant":
             _assistant(found, first)["content"] = _joined(_assistant(found, first)["content"], content)
         else:
@@ -88,7 +87,7 @@ def _read_item(found: Items, item: Any, place: str, first: int) -> None:
         here = f"messages[{len(messages) - 1}].tool_calls[{len(calls) - 1}]"
         names += [(f"{here}.id", f"{place}.call_id"), (f"{here}.function", place), (here, place)]
     elif kind == "function_call_output":
-        content = _text(item.get("output"), f"{place}.output")
+        content = read_text(item.get("output"), f"{place}.output", PARTS)
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
         here = f"messages[{len(messages) - 1}]"
         names += [(f"{here}.tool_call_id", f"{place}.call_id"), (f"{here}.content", f"{place}.output")]
@@ -111,32 +110,16 @@ def _joined(before: str, text: str) -> str:
     return f"{before}\n{text}" if before and text else before or text
 
 
-def _text(content: Any, place: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise _wrong(place, content, "a text or a list of parts")
-    texts = []
-    for number, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in PARTS:
-            raise _wrong(f"{place}[{number}].type", kind, f"{' or '.join(PARTS)}: this model reads text alone")
-        if not isinstance(part.get("text"), str):
-            raise _wrong(f"{place}[{number}].text", part.get("text"), "a text")
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
 def _thoughts(content: Any, place: str) -> str:
     """The texts of a reasoning item; a summary is for people, and what is encrypted is another maker's."""
     if content is None:
         return ""
     if not isinstance(content, list):
-        raise _wrong(place, content, "a list of parts")
+        raise wrong_value(place, content, "a list of parts")
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "reasoning_text" or not isinstance(part.get("text"), str):
-            raise _wrong(f"{place}[{number}]", part, 'an object, as {"type": "reasoning_text", "text": …}')
+            raise wrong_value(f"{place}[{number}]", part, 'an object, as {"type": "reasoning_text", "text": …}')
     return "\n".join(part["text"] for part in content)
 
 
@@ -148,17 +131,6 @@ def answer_message(output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     found = Items([], [])
     for item in output:
-        is_spoilt = item["type"] == "function_call" and not _is_object(item["arguments"])
+        is_spoilt = item["type"] == "function_call" and not is_object(item["arguments"])
         _read_item(found, {**item, "arguments": "{}"} if is_spoilt else item, "output", 0)
     return found.messages[0]
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _wrong(place: str, value: Any, wanted: str) -> ApiError:
-    return ApiError(400, f"{place} is {shown(value)}; it must be {wanted}.", place, "invalid_value")

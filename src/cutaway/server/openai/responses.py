@@ -18,7 +18,6 @@ from cutaway.server.http.auth import Client
 from cutaway.server.http.errors import renamed
 from cutaway.server.http.route import Route
 from cutaway.server.http.write_json import json_response
-from cutaway.server.openai.messages import continues
 from cutaway.server.openai.prompts import check_room
 from cutaway.server.openai.response_items import Items, answer_message, read_items
 from cutaway.server.openai.response_reply import ResponseReply
@@ -107,8 +106,6 @@ def read_prompt(tokenizer: Tokenizer, body: ResponseRequest, items: Items, conte
             tokenizer,
             messages,
             body.tool_use(),
-            add_generation_prompt=None,
-            continue_final_message=continues(messages),
             chat_template_kwargs=body.chat_template_kwargs,
             most_ids=context,
         )

@@ -33,11 +33,13 @@ def tap_request(taps: Sequence[str] | None, max_tap_bytes: int | None) -> TapReq
 
 
 def check_tap_bytes(
-    taps: TapRequest, ids: Sequence[Sequence[int]], max_tokens: int, runner: ModelRunner, limit: int
+    taps: TapRequest, ids: Sequence[Sequence[int]], max_tokens: int, n: int, runner: ModelRunner, limit: int
 ) -> None:
-    """Refuse what the prompts of a body may not keep together, with ApiError 400: to try again would never help."""
+    """Refuse what the prompts of a body, each with n answers, may not keep together, with ApiError 400: to try again
+    would never help.
+    """
     most, counts = runner.context, Counter(map(len, ids))
-    plans = {length: taps.plan(runner, length, min(max_tokens, most - length)) for length in counts}
+    plans = {length: taps.plan(runner, length, min(max_tokens, most - length), n) for length in counts}
     found = sum(plan.num_bytes * counts[length] for length, plan in plans.items())
     if found > limit:
         raise ApiError(
@@ -49,16 +51,32 @@ def check_tap_bytes(
         )
 
 
-def tapped(taps: Mapping[str, TappedRows]) -> dict[str, Any]:
-    """By name: positions, and the rows in base64, C order, little-endian."""
-    return {name: _rows(found) for name, found in taps.items()}
+class Tapped:
+    """What was tapped of a request, by name: positions, and the rows in base64, C order, little-endian. A
+    ``server.http.write_json.Later``, and so is each tensor, as they are put together when they are written.
+    """
+
+    def __init__(self, taps: Mapping[str, TappedRows]) -> None:
+        self._taps = taps
+
+    def as_json(self) -> "dict[str, TappedTensor]":
+        """By name."""
+        return {name: TappedTensor(self._taps, name) for name in self._taps}
 
 
-def _rows(found: TappedRows) -> dict[str, Any]:
-    values = np.ascontiguousarray(found.values)
-    return {
-        "positions": found.positions.tolist(),
-        "shape": list(values.shape),
-        "dtype": str(values.dtype),
-        "base64": base64.b64encode(values.data).decode(),
-    }
+class TappedTensor:
+    """One of them."""
+
+    def __init__(self, taps: Mapping[str, TappedRows], name: str) -> None:
+        self._taps, self._name = taps, name
+
+    def as_json(self) -> dict[str, Any]:
+        """Its rows."""
+        found = self._taps[self._name]
+        values = np.ascontiguousarray(found.values)
+        return {
+            "positions": found.positions.tolist(),
+            "shape": list(values.shape),
+            "dtype": str(values.dtype),
+            "base64": base64.b64encode(values.data).decode("ascii"),
+        }

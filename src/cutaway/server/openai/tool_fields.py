@@ -104,6 +104,7 @@ def read_tools(given: Any) -> tuple[Tool, ...]:
 
 
 def _read_tool(given: Any, place: str) -> Tool:
+    """One tool of the body, checked. place: its name in errors."""
     if not isinstance(given, Mapping):
         raise _wrong(place, given, 'an object, as {"type": "function", "function": {"name": …}}')
     kind = given.get("type")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cutaway.tokenizer.answers.characters import END, SPACE, Characters, Parse
 from cutaway.tokenizer.answers.events import Events
+from cutaway.tokenizer.tool_calls import is_object
 
 ARGUMENTS: Final = ("arguments", "parameters")
 BESIDE: Final = ("type", "id")  # what else a call without markers may have
@@ -228,7 +229,7 @@ class _Reader:
             return raw
         if raw.startswith('"'):
             text = _decoded(raw)
-            return text if text is not None and _is_object(text) else None
+            return text if text is not None and is_object(text) else None
         return "{}" if raw == "null" else None
 
     def call(self, events: Events, name: str) -> Parse[bool]:
@@ -264,10 +265,3 @@ def _decoded(raw: str) -> str | None:
     except ValueError:
         return None
     return text if isinstance(text, str) else None
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False

@@ -105,6 +105,7 @@ class _Reader:
         return PythonCall(name, json.dumps(arguments, ensure_ascii=False, allow_nan=False))
 
     def _value(self, depth: int) -> Any:
+        """A literal, as Python writes it: text, number, constant, list, tuple or dictionary."""
         if depth > MOST_DEPTH:
             raise ValueError
         self._after_space()

@@ -37,6 +37,7 @@ class Component:
 
     @property
     def type(self) -> str:
+        """The field that says which kind of component it is."""
         return self.text("type")
 
     def text(self, name: str, default: str | None = None) -> str:

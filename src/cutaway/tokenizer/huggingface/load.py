@@ -126,6 +126,7 @@ def _notes(around: Around, without_row: list[str]) -> tuple[str, ...]:
 def _vocabulary(
     added: list[AddedToken], pieces: Pieces, around: Around, roles: Roles, *, byte_pieces: bool
 ) -> Vocabulary:
+    """The pieces and the tokens beside them as one vocabulary; ids that have neither are unused."""
     id_of = pieces.id_of | {token.text: token.token_id for token in added}
     highest = max(id_of.values(), default=-1)
     if highest < 0 or highest >= LARGEST_ID:
@@ -178,6 +179,7 @@ def _vocabulary(
 
 
 def _added_tokens(root: Component) -> list[AddedToken]:
+    """The tokens that stand beside the model's own, as they are found in text before it is cut."""
     tokens: list[AddedToken] = []
     for each in root.children("added_tokens") if root.fields.get("added_tokens") is not None else []:
         token = AddedToken(

@@ -109,6 +109,7 @@ class _Unknown:
 
 
 def _bpe(model: Component, vocabulary: Vocabulary, unknown: _Unknown) -> BytePairEncoding:
+    """A BPE model: words to ids, by its merges."""
     model.refuse_options(dropout=0.0, continuing_subword_prefix="", end_of_word_suffix="")
     merges = read_merges([_pair(model, merge) for merge in model.items("merges")], vocabulary, "model.merges")
     text = {vocabulary.pieces[i]: i for i in range(len(vocabulary.pieces)) if i not in vocabulary.control_ids}
@@ -128,6 +129,7 @@ def _pair(model: Component, merge: Any) -> tuple[str, str]:
 
 
 def _unigram(model: Component, vocabulary: Vocabulary, unknown: _Unknown) -> Callable[[str], list[int]]:
+    """A Unigram model: words to ids, the likeliest way to cut each."""
     scored = _scored_pieces(model)
     lowest = min((score for _, score in scored), default=0.0)
     byte_fallback = model.flag("byte_fallback", False)

@@ -64,12 +64,14 @@ class Pattern:
         self._place = place
 
     def finditer(self, text: str) -> Iterator[Any]:
+        """The matches. Raises ModelFileError where they take longer than any sound pattern would."""
         try:
             yield from self._compiled.finditer(text, timeout=_seconds(text))
         except (TimeoutError, MemoryError) as error:
             raise self._too_slow(text) from error
 
     def sub(self, replacement: Callable[[Any], str], text: str) -> str:
+        """The text with each match replaced. Raises ModelFileError as ``finditer``."""
         try:
             return str(self._compiled.sub(replacement, text, timeout=_seconds(text)))
         except (TimeoutError, MemoryError) as error:

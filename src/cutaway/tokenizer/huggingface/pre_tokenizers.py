@@ -67,6 +67,7 @@ def _whitespace_split(component: Component) -> list[WordStep]:
 
 
 def _metaspace(component: Component) -> list[WordStep]:
+    """Spaces become a mark that stays with the word behind it."""
     space = component.character("replacement")
     prepends = component.flag("add_prefix_space", True)
     scheme = component.text("prepend_scheme", "always" if prepends else "never")

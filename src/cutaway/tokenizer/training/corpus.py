@@ -78,6 +78,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _spans_of_file(path: Path, span_bytes: int) -> list[Span]:
+    """Spans of about so many bytes, each ending where no word can go on."""
     spans: list[Span] = []
     start = read = 0
     with path.open("rb") as file:

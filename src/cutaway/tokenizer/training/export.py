@@ -1,17 +1,16 @@
 """A learnt vocabulary as a ``tokenizer.json``, which the ``tokenizers`` package and Cutaway read alike.
 
-In: a vocabulary, how its text is cut, and texts for control tokens. Out: the file's content, and the file: written
-under another name and renamed, so that it is there whole or not at all.
+In: a vocabulary, how its text is cut, and texts for control tokens. Out: the file's content, and the file.
 """
 
 import errno
 import json
-import os
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.hub.whole_file import write_whole
 from cutaway.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
 from cutaway.tokenizer.legal_text import check_legal
 from cutaway.tokenizer.sentencepiece_text import SPACE
@@ -112,16 +111,8 @@ def write_json(content: dict[str, Any], path: Path) -> None:
         InvalidRequestError: the folder can't be written to, or something is there that is no file.
         CapacityError: the disk is full.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():  # a device would be replaced for all
-        raise InvalidRequestError(f"{path} is no file. Choose another --out.", "out")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        try:
-            part.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(path, json.dumps(content, ensure_ascii=False, indent=1).encode(), sync=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CapacityError(f"{path} can't be written ({error.strerror}). Make room on the disk.") from error
