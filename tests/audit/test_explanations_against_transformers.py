@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cutaway.audit.explain.lens import lens_of
+from cutaway.audit.walk.lens import end_of_forward
 
 from cutaway.audit.explain.attention import see_attention
-from cutaway.audit.explain.lens import lens_of
 from cutaway.audit.explain.replay import Replay
 from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows
-from cutaway.audit.walk.lens import end_of_forward
 from cutaway.engine.runner import ModelRunner
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.records import Model

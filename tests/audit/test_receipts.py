@@ -198,3 +198,25 @@ def test_a_receipt_of_strange_values_is_a_difference(
         except InvalidRequestError as error:
             found = str(error)
         assert found is not None
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_a_key_in_der_is_no_key_for_hmac(tmp_path: Path, public: bool) -> None:
+    """Ed25519 and RSA, whose length takes more than a byte; bytes that only begin so are a key."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    der, path = form.Encoding.DER, tmp_path / "key.der"
+    for private in (ed25519.Ed25519PrivateKey.from_private_bytes(KEY), rsa.generate_private_key(65537, 2048)):
+        if public:
+            content = private.public_key().public_bytes(der, form.PublicFormat.SubjectPublicKeyInfo)
+        else:
+            content = private.private_bytes(der, form.PrivateFormat.PKCS8, form.NoEncryption())
+        path.write_bytes(content)
+        with pytest.raises(
+            InvalidRequestError, match=r"is in DER.* openssl pkey -inform DER -in key\.der -out key\.pem"
+        ):
+            read_signer(path)
+        for other in (content[:-1], b"\x30\x8e" + bytes(14)):
+            path.write_bytes(other)
+            assert read_signer(path).describe() == {"kind": "hmac-sha256"}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record import record_file, recorded
+from cutaway.audit.record.levels import TENSORS
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
 from cutaway.audit.record.read_receipts import check_held, read_receipts
 from cutaway.audit.record.read_record import read_record
@@ -431,6 +433,48 @@ def test_a_kill_loses_the_last_line_at_most(smollm2_path: Path, tmp_path: Path) 
     assert len(request.tokens) >= 8
     assert len(request.tokens) + 2 + len(content.torn) == len(path.read_bytes().splitlines())
     assert request.end is None
+
+
+def test_a_fault_leaves_nothing_of_the_step(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a prompt in two chunks, the first one's values have been written, and the second one's were taken."""
+    record = Record(tmp_path / "answers.jsonl", TENSORS)
+    files = record._rows
+    assert isinstance(files, TensorFiles)
+    kept: list[int] = []
+    keep = files.keep
+
+    def fail(request_id: str, choices: Sequence[int]) -> list[Any]:
+        kept.append(1)
+        if len(kept) == 2:
+            raise RuntimeError("a fault")
+        return keep(request_id, choices)
+
+    monkeypatch.setattr(files, "keep", fail)
+    options: dict[str, Any] = {"max_num_batched_tokens": 4, "max_num_seqs": 1}
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=record, **options) as llm:
+        (output,) = llm.generate([PROMPT], SamplingParams(max_tokens=2), use_tqdm=False)
+        assert len(output.outputs[0].token_ids) == 2
+        assert output.record == {"error": record._sink.error}
+        assert "ended by an error (RuntimeError: a fault)" in str(record._sink.error)
+        assert (record._places, record._hashes, record._logs) == ({}, {}, {})
+        assert (files._rows, files._first) == ({}, {})
+
+
+def test_a_request_that_never_had_a_place_is_no_error(smollm2_path: Path, tmp_path: Path) -> None:
+    """Its time was up in the backlog: the record is right, and says nothing of it."""
+    path = tmp_path / "answers.jsonl"
+    options: dict[str, Any] = {"max_num_seqs": 1, "max_waiting": 1}
+    with LLM(smollm2_path, threads=1, max_model_len=2048, record=Record(path), **options) as llm:
+        lasting = SamplingParams(max_tokens=2000, ignore_eos=True)
+        outputs = llm.generate([PROMPT] * 4, lasting, use_tqdm=False, timeout=0.5)
+    assert [each.record for each in outputs if each.record is None or "error" in each.record] == []
+    assert list(outputs[-1].record or {}) == ["unrecorded"]
+    assert "before it had a place" in str(outputs[-1].record)
+    content = read_record(path)
+    assert content.changed is None
+    assert len(list(content.receipts)) == len([each for each in outputs if "receipt" in (each.record or {})])
 
 
 def test_what_is_wrong_with_a_line_in_between_is_said(path: Path) -> None:

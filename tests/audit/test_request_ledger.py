@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
+from cutaway.audit import request_ledger
 from cutaway.audit.cost_model import FIELDS, CostModel
 from cutaway.audit.costs import Cost, StepWork, step_costs, step_work, works_of
 from cutaway.audit.ledger import bound_of, group_rows
@@ -236,3 +239,32 @@ def test_the_formulae_in_the_docs(
     attended = sum(works_of_pieces(each.seen.pieces, 0, [0])[0].attended for each in clocks.timed if each.seen.pieces)
     found = [sum(row.int8_operations for row in whole.rows), sum(row.flops for row in whole.rows)]
     assert found == pytest.approx(by_formula(whole.tokens, whole.outputs, attended))
+
+
+class AnyMeter:
+    """Says of each step that it ran timed."""
+
+    def read(self, seen: SeenStep) -> TimedStep:
+        return TimedStep(seen, np.zeros(30, np.int64))
+
+
+def test_what_a_ledger_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of many sequences are kept in fewer numbers; what they are said to take is what they take at most."""
+    monkeypatch.setattr(request_ledger, "MOST_BYTES", 1 << 20)
+    for count in (1, 40):
+        clocks = StepClocks(cast("StepMeter", AnyMeter()))
+        tracemalloc.start()
+        try:
+            for number in range(1500):
+                parts = [
+                    SeenPiece(f"{number} {i}", (i,), 1000 + number, 1000 + i, 1000 + i, 1000 + i, 1000 + i)
+                    for i in range(count)
+                ]
+                step = SeenStep(1000 + number, number + 0.5, number + 0.25, tuple(parts), 0, False, 0, 0, 0, 1, None)
+                clocks.saw(step)
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(clocks.timed) + clocks.left_out == 1500
+        assert clocks.left_out > 0
+        assert 0.3 * (1 << 20) < taken < 1.05 * (1 << 20)

@@ -34,7 +34,9 @@ from cutaway.scheduler.step import Step
 
 AFTER_LAYERS: Final = tuple(STEP_TAPS)[tuple(STEP_TAPS).index("take_rows") :]
 """Operations whose rows are those of the logits."""
-MOST_STEPS: Final = 100_000  # that a ledger keeps; the steps behind them are counted, and no more
+MOST_BYTES: Final = 64 << 20  # of the steps that a ledger keeps; those behind them are counted, and no more
+BYTES_OF_STEP: Final = 1000  # and of its cycles
+BYTES_OF_PIECE: Final = 360
 
 Doubles = npt.NDArray[np.float64]
 
@@ -44,6 +46,11 @@ class TimedStep(NamedTuple):
 
     seen: SeenStep
     cycles: npt.NDArray[np.int64]  # [1 + N]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, at most."""
+        return BYTES_OF_STEP + self.cycles.nbytes + BYTES_OF_PIECE * len(self.seen.pieces)
 
 
 @dataclass(frozen=True)
@@ -158,6 +165,7 @@ class StepClocks(Observer):
         self.request_ids = None if request_ids is None else set(request_ids)
         self.timed: list[TimedStep] = []
         self.left_out = 0
+        self._num_bytes = 0
         self._meter = meter
         self._first: Reading | None = None
         self._last: Reading | None = None
@@ -187,10 +195,11 @@ class StepClocks(Observer):
         timed = None if outcome.computed.clocks is None else self._meter.read(outcome.seen)
         if timed is None:
             return
-        if len(self.timed) < MOST_STEPS:
-            self.timed.append(timed)
-        else:
+        if self.left_out or self._num_bytes + timed.nbytes > MOST_BYTES:
             self.left_out += 1
+        else:
+            self._num_bytes += timed.nbytes
+            self.timed.append(timed)
 
     def ledger(self, request_ids: Iterable[str] | None = None) -> SharedLedger:
         """What was these requests'; of all, and the pads, where none is named. After ``end``, or between two steps."""

@@ -110,8 +110,8 @@ def _share(worst: float, limit: float) -> float:
     return worst / limit if limit > 0 else (0.0 if worst == 0 else math.inf)
 
 
-class _Observer:
-    """Hears of each operation from the shadow, and of its name from the tap behind it."""
+class _Comparison:
+    """Compares each operation: hears of it from the shadow, and of its name from the tap behind it."""
 
     def __init__(self, companion: Companion, present: frozenset[str], data_type: str, streams: Streams | None) -> None:
         self.found: dict[Place, _Errors] = {}
@@ -200,10 +200,10 @@ def measure_parity(
     num_pages = -(-len(ids) // SUBTILE)
     pool = allocate_kv_pool(config, num_pages, SUBTILE, kv_dtype)
     companion = Companion(config, sizes, work, num_pages, SUBTILE)
-    observer = _Observer(companion, frozenset(taps_of(config)), kv_dtype, streams)
-    shadow = Shadow(exact, kv_dtype, observer.call)
+    comparison = _Comparison(companion, frozenset(taps_of(config)), kv_dtype, streams)
+    shadow = Shadow(exact, kv_dtype, comparison.call)
     shadow.pool = pool
-    forward = rebind({**shadow.table(), "tap": observer.tap}, "forward_parity")
+    forward = rebind({**shadow.table(), "tap": comparison.tap}, "forward_parity")
     alone = ThreadTeam(1)
     end = _End(ids)
     same_bits = True
@@ -216,14 +216,14 @@ def measure_parity(
             forward(alone.members()[0], runner.loaded.record, batch, pool.record, work)
         opened = work.logits[: len(tokens), : runner.vocab_size]
         same_bits = same_bits and bool((closed.view(np.uint32) == opened.view(np.uint32)).all())
-        last = observer.found["logits", -1].distances_expected[-1]
-        end.add(start, observer.logits.pop()[:, : runner.vocab_size], opened, np.sqrt(last))
+        last = comparison.found["logits", -1].distances_expected[-1]
+        end.add(start, comparison.logits.pop()[:, : runner.vocab_size], opened, np.sqrt(last))
     return Parity(
         model=config.name,
         tokens=len(ids),
         kv_dtype=kv_dtype,
         same_bits=same_bits,
-        operations=tuple(_operation(place, errors) for place, errors in observer.found.items()),
+        operations=tuple(_operation(place, errors) for place, errors in comparison.found.items()),
         end=end.parity(),
     )
 

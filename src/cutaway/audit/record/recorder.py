@@ -20,7 +20,8 @@ from cutaway.engine.step_outcome import PieceOutcome, StepOutcome
 from cutaway.engine.steps import Look
 from cutaway.scheduler.step import Step
 
-UNSEEN: Final = "the request was not recorded"
+UNRECORDED: Final = "it ended before it had a place in the queue, and no record begins earlier"
+"""What is told of a request that has no lines, in a record that is right."""
 Result = TypeVar("Result")
 
 
@@ -148,7 +149,9 @@ class Recorder(Observer):
     def ended(self, generation: Generation, reason: str) -> dict[str, Any]:
         """A request has ended. Out: its receipt, or why there is none."""
         found = self._guarded(lambda: self._end(generation, reason))
-        return found or {"error": self._sink.error or UNSEEN}
+        if found is not None:
+            return found
+        return {"unrecorded": UNRECORDED} if self._sink.error is None else {"error": self._sink.error}
 
     def _end(self, generation: Generation, reason: str) -> dict[str, Any] | None:
         request_id = generation.request_id
@@ -168,6 +171,10 @@ class Recorder(Observer):
             self._sink.fail(error)
             self._logs.clear()
             self._hashes.clear()
+            self._places.clear()
+            self._open = None
+            if self._rows is not None:
+                self._rows.drop()
             return None
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ ED25519: Final = "ed25519"
 LEAST: Final = 16  # bytes of an HMAC key
 MOST: Final = 1 << 16  # bytes of any
 PEM: Final = b"-----BEGIN "
+SEQUENCE: Final = 0x30  # tags of DER
+INTEGER: Final = 0x02
 
 
 class Signer(Protocol):
@@ -90,6 +92,13 @@ def read_signer(path: Path, *, signs: bool = False) -> Signer:
         raise InvalidRequestError(f"the key {path} can't be read ({why}). Name another.", "record_key") from None
     if PEM in content:  # there may be words before it; as a key for HMAC anybody who has the public key could sign
         return _ed25519(path, content, signs)
+    if _is_der(content):
+        raise InvalidRequestError(
+            f"the key {path} is in DER; as a key for HMAC, anybody who has it could sign. Turn it into PEM: "
+            f"openssl pkey -inform DER -in {path.name} -out {path.stem}.pem (a public one: with -pubin). Or make one "
+            "for HMAC: head -c 32 /dev/urandom > hmac.key",
+            "record_key",
+        )
     if not LEAST <= len(content) <= MOST:
         raise InvalidRequestError(
             f"the key {path} has {len(content)} bytes; a key for HMAC must have {LEAST} to {MOST}. "
@@ -97,6 +106,19 @@ def read_signer(path: Path, *, signs: bool = False) -> Signer:
             "record_key",
         )
     return HmacSigner(content)
+
+
+def _is_der(content: bytes) -> bool:
+    """Whether it is one sequence in DER (X.690) that begins with a number or a sequence, as PKCS #8, PKCS #1 and
+    SubjectPublicKeyInfo do. Of random bytes one in ten millions is.
+    """
+    if len(content) < LEAST or content[0] != SEQUENCE:
+        return False
+    length, start = content[1], 2
+    if length > 0x80:  # in as many bytes as this says
+        start += length - 0x80
+        length = int.from_bytes(content[2:start], "big")
+    return length > 0 and start + length == len(content) and content[start] in (INTEGER, SEQUENCE)
 
 
 def _ed25519(path: Path, content: bytes, signs: bool) -> Signer:
