@@ -6,6 +6,7 @@ import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from cutaway.audit.request_ledger import (
     works_of_pieces,
 )
 from cutaway.engine.runner import ModelRunner
-from cutaway.engine.step_outcome import SeenPiece, SeenStep
+from cutaway.engine.step_outcome import SeenPiece, SeenStep, StepOutcome
 from cutaway.errors import InvalidRequestError
 from cutaway.model.batch import Piece, make_batch
 
@@ -261,7 +262,8 @@ def test_what_a_ledger_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch
                     for i in range(count)
                 ]
                 step = SeenStep(1000 + number, number + 0.5, number + 0.25, tuple(parts), 0, False, 0, 0, 0, 1, None)
-                clocks.saw(step)
+                outcome = SimpleNamespace(computed=SimpleNamespace(clocks=step), seen=step)
+                clocks.stepped(cast("StepOutcome", outcome))
             taken, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
