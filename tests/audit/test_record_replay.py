@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cutaway import LLM, Record
+from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.verify import verify
 from cutaway.ops.simd.lowering import LOWERING
@@ -27,6 +27,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "whole prompts": {"enable_chunked_prefill": False, "threads": 2},
     "static": {"batching": "static", "max_num_seqs": 3, "kv_tokens": 384},
 }
+CROWD = [list(range(500 + 20 * number, 516 + 20 * number)) for number in range(4)]
+LONG_ANSWERS = SamplingParams(temperature=0.8, seed=2, max_tokens=24, ignore_eos=True)
+"""Four that begin together, as there is room for their prompts, and can't all go on: 4 · 40 positions of 96."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,8 @@ def record(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         with LLM(smollm2_path, max_model_len=CONTEXT, record=Record(path), **{"threads": 1, **options}) as llm:
             for number in range(SCHEDULES):
                 run_schedule(llm, 1000 * place + number, 16 if name == "preemption" else 4)
-            if name == "preemption":
+            if name == "preemption":  # which random schedules bring or don't
+                llm.generate(CROWD, LONG_ANSWERS, use_tqdm=False)
                 assert "preempted" in {each.action for each in llm.decisions()}
     return path
 
