@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cutaway.audit.explain.lens import lens_of
-from cutaway.audit.walk.lens import end_of_forward
 
-from cutaway.audit.explain.attention import see_attention
 from cutaway.audit.explain.replay import Replay
-from cutaway.audit.walk.attention import ScoreRule, probabilities_of_rows
+from cutaway.audit.lens import end_of_forward, lens_of
 from cutaway.engine.runner import ModelRunner
 from cutaway.formats.gguf import open_gguf
 from cutaway.model.records import Model
@@ -37,6 +34,21 @@ def defined_end(exact: Model, rows: Array) -> Array:
     logits = normed @ exact.head[0].matrix.T.astype(np.float64)
     reference.softcap(None, logits, float(exact.logits_cap))
     return logits
+
+
+def defined_attention(queries: Array, keys: Array, window: int, scale: float, cap: float) -> Array:
+    """The softmax of each row's scores, by definition: [T, H, C]. queries: [T, H, Dh] of the last positions; keys:
+    [C, Hkv, Dh]; window, cap: 0 for none.
+    """
+    scores = scale * np.einsum("thd,chd->thc", queries, keys.repeat(queries.shape[1] // keys.shape[1], axis=1))
+    if cap:
+        scores = cap * np.tanh(scores / cap)
+    distance = np.arange(len(keys) - len(queries), len(keys))[:, None] - np.arange(len(keys))
+    hidden = (distance < 0) | (distance >= (window or len(keys)))
+    scores = np.where(hidden[:, None], -np.inf, scores)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found
 
 
 def seen(logits: Array) -> Array:
@@ -67,8 +79,8 @@ def test_the_definition_is_transformers(name: str, tmp_path: Path) -> None:
         assert np.abs(seen(defined_end(exact, stream[FIRST:])) - want).max() <= states.error[2]
     for layer, want in enumerate(states.attentions):
         heads = rows["rope", layer].reshape(len(IDS), H + 2 * Hkv, -1)
-        rule = ScoreRule(config.windows[layer], config.attention_scale, config.attention_cap)
-        found = probabilities_of_rows(heads[FIRST:, :H], heads[:, H : H + Hkv], np.arange(FIRST, len(IDS)), rule)
+        window, scale, cap = config.windows[layer], config.attention_scale, config.attention_cap
+        found = defined_attention(heads[FIRST:, :H], heads[:, H : H + Hkv], window, scale, cap)
         assert np.abs(found - want).max() <= states.error[1], layer
 
 
@@ -79,15 +91,14 @@ def test_what_is_shown_is_transformers(name: str, tmp_path: Path) -> None:
         assert_the_end_is_transformers(runner, states)
         replay = Replay(runner, len(IDS))
         replay.compute(IDS[:FIRST])
-        (rows,) = replay.open_rows(FIRST, IDS[FIRST:])
-        looks, _ = see_attention(runner.config, replay, rows, kept=len(IDS))
+        (rows,) = replay.open_rows(FIRST, IDS[FIRST:], kept=len(IDS))
         for number, token in enumerate(SEEN):
-            for row, of_row in enumerate(lens_of(runner, rows.residual, [token] * ROWS)):
+            for row, of_row in enumerate(lens_of(runner, str, rows.residual, [token] * ROWS, 1)):
                 chosen = np.log([each.chosen for each in of_row])
                 allowed = 4 * ROUNDED * np.sqrt((spread(states.lens[:, row]) ** 2).mean(axis=-1))
                 assert (np.abs(chosen - states.lens[:, row, number]) <= allowed).all(), (token, row)
     shown = np.zeros(states.attentions.shape)
-    for row, looked in enumerate(looks):
+    for row, looked in enumerate(rows.looked):
         for layer, head, place in np.argwhere(looked.positions >= 0):
             shown[layer, row, head, looked.positions[layer, head, place]] = looked.probabilities[layer, head, place]
     for layer, want in enumerate(states.attentions):
