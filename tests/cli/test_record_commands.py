@@ -31,7 +31,9 @@ def test_a_record_of_two_commands_verifies(record: Path, smollm2_path: Path) -> 
     found = cutaway("verify", record, smollm2_path, "--threads", "1")
     assert (found.returncode, found.stderr) == (0, "reading the model for its digest …\n")
     *requests, last = found.stdout.splitlines()
-    assert [each.split(",")[0] for each in requests] == ["request 0: same bits"] * 2 + ["request 1: same bits"]
+    assert [each.split(", ")[1] for each in requests] == ["request 0: same bits"] * 2 + ["request 1: same bits"]
+    begins = [number for number, line in enumerate(record.read_text().splitlines(), 1) if '"kind":"begin"' in line]
+    assert [each.split(", ")[0] for each in requests] == [f"line {number}" for number in begins]
     assert last.startswith("same bits: 3 requests, ")
 
 
@@ -85,7 +87,7 @@ def test_what_is_no_record_ends_with_2(
     notes.write_text("hello\n")
     empty.touch()
     for command in ("verify", "receipts"):
-        for path, part in ((notes, "line 1"), (empty, "no header"), (tmp_path / "nowhere", "can't be read")):
+        for path, part in ((notes, "first line"), (empty, "no header"), (tmp_path / "nowhere", "can't be read")):
             assert_refused(cutaway_here(monkeypatch, capsys, command, str(path)), 2, str(path), part)
 
 

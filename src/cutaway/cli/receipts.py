@@ -50,6 +50,8 @@ def receipts(
             )
         for note in found.notes:
             typer.echo(f"note: {note}")
+        if held is not None and difference is None:
+            typer.echo("the receipt that was given is there")
         count = len(found.receipts)
         typer.echo(
             f"{count} receipt{'s' * (count != 1)}: each follows from the one before it"

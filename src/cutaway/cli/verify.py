@@ -49,7 +49,8 @@ def verify(
             compiling.done()
             if not as_json and difference is None:
                 count = len(request.tokens)
-                typer.echo(f"request {escaped(request.id)}: same bits, {count} token{'s' * (count != 1)}")
+                place = f"line {request.begin.number}, request {escaped(request.id)}"
+                typer.echo(f"{place}: same bits, {count} token{'s' * (count != 1)}")
 
         verdict = verify_record(content, model, threads=threads, chat_template=chat_template, told=told, heard=heard)
     if as_json:

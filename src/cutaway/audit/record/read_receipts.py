@@ -65,12 +65,16 @@ def read_receipts(record: Path | RecordContent, signer: Signer | None = None) ->
 
 
 def check_held(record: Path | RecordContent, held: Any) -> str | None:
-    """Whether a receipt that somebody was given is one of a record; None, or what differs. held: its JSON, or a reply's
-    "cutaway" object around it. Raises InvalidRequestError where it is no receipt.
+    """Whether a receipt that somebody was given is one of a record; None, or what differs. held: its JSON, or a reply
+    around it, or the reply's "cutaway" object. Raises InvalidRequestError where it is no receipt.
     """
-    receipt = held.get("receipt", held) if isinstance(held, dict) else held
+    receipt = held
+    for around in ("cutaway", "receipt"):
+        receipt = receipt.get(around, receipt) if isinstance(receipt, dict) else receipt
     if not isinstance(receipt, dict) or not isinstance(receipt.get("number"), int):
-        raise InvalidRequestError(f"{shown(held)} is no receipt; give one as it was returned.", "receipt")
+        raise InvalidRequestError(
+            f"{shown(held)} is no receipt; give one as it was returned, or the reply that has it.", "receipt"
+        )
     content = record if isinstance(record, RecordContent) else read_record(record)
     for line in content.receipts:
         if line.content.get("number") == receipt["number"]:

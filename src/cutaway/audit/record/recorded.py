@@ -32,7 +32,10 @@ class LineFile:
             with self.path.open("rb") as given:
                 first = given.read(len(FIRST_BYTES))
                 if first and first != FIRST_BYTES:  # told before all of it is read, however long it is
-                    raise InvalidRequestError(f"{self.path}: line 1 is no header; the file is no record.", "record")
+                    raise InvalidRequestError(
+                        f"{self.path}: its first line does not begin with {FIRST_BYTES.decode()}; it is no record.",
+                        "record",
+                    )
                 if given.seekable():
                     self._file: BinaryIO = self.path.open("rb")
                 else:

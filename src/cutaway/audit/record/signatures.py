@@ -128,7 +128,7 @@ def _ed25519(path: Path, content: bytes, signs: bool) -> Signer:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise InvalidRequestError(
-            f"the key {path} is in PEM, which takes the package cryptography: pip install 'cutaway[receipts]'. "
+            f"the key {path} is in PEM, which takes the package cryptography: pip install cryptography. "
             f"Or use any {LEAST} bytes or more as a key for HMAC.",
             "record_key",
         ) from None
