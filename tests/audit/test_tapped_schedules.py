@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cutaway import SamplingParams, TapRequest
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, QueueFullError
 from support.bits import differing
 from support.long import LONG
 from support.tapped import Asking, TappedEngine, tapped_engine, whole_run
@@ -50,7 +50,7 @@ def ask(engine: TappedEngine, chance: random.Random) -> Iterator[Asked]:
         places = chance.choice(PLACES)
         taps = TapRequest(*(name + places for name in chance.sample(NAMES, chance.randint(1, 4))))
         wanted = taps if chance.random() < 0.7 else None
-        with suppress(InvalidRequestError):  # these places are none of so few positions
+        with suppress(InvalidRequestError, QueueFullError):  # there are too few positions, or too many wait
             yield Asked(prompt, params, wanted, engine.ask(prompt, params, wanted))
 
 
