@@ -18,7 +18,7 @@ from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record.digests import model_digests
 from cutaway.audit.record.levels import OPERATIONS, TENSORS
 from cutaway.audit.record.lines import BrokenLineError
-from cutaway.audit.record.operations import Operations
+from cutaway.audit.record.operations import OpenStep, Operations
 from cutaway.audit.record.read_receipts import read_receipts
 from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.recorder import Recorder
@@ -391,6 +391,30 @@ def test_a_full_disk_ends_the_record_and_no_answer(
     assert answer.record is not None
     assert "No space left on device" in answer.record["error"]
     assert len(list(folder_of(path).iterdir())) == 2
+    found = verify(path, str(smollm2_path), threads=1)
+    assert (found.same_bits, found.tokens) == (True, 2)
+
+
+def test_a_fault_of_hashing_ends_the_record_and_no_answer(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no memory for what an operation of the third step wrote."""
+    path, params = tmp_path / "answers.jsonl", SamplingParams(temperature=0.8, seed=5, max_tokens=5)
+    see, seen = OpenStep.see, []
+
+    def fails(opened: OpenStep, name: str, layer: int, array: Any) -> None:
+        seen.extend([name] if name == "rope" and layer == 7 else [])
+        if len(seen) == 3:
+            raise MemoryError("of the test")
+        see(opened, name, layer, array)
+
+    with LLM(smollm2_path, threads=1, max_model_len=64, record=Record(path, OPERATIONS)) as llm:
+        monkeypatch.setattr(OpenStep, "see", fails)
+        answer = llm.generate(PROMPT, params, use_tqdm=False)[0]
+        monkeypatch.undo()
+    assert len(answer.outputs[0].token_ids) == 5
+    assert answer.record is not None
+    assert "of the test" in answer.record["error"]
     found = verify(path, str(smollm2_path), threads=1)
     assert (found.same_bits, found.tokens) == (True, 2)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cutaway import SamplingParams, TapRequest
-from cutaway.errors import InvalidRequestError
+from cutaway.errors import InvalidRequestError, QueueFullError
 from support.bits import differing
 from support.long import LONG
 from support.tapped import Asking, TappedEngine, tapped_engine, whole_run
@@ -50,21 +50,23 @@ def ask(engine: TappedEngine, chance: random.Random) -> Iterator[Asked]:
         places = chance.choice(PLACES)
         taps = TapRequest(*(name + places for name in chance.sample(NAMES, chance.randint(1, 4))))
         wanted = taps if chance.random() < 0.7 else None
-        with suppress(InvalidRequestError):  # these places are none of so few positions
+        with suppress(InvalidRequestError, QueueFullError):  # there are too few positions, or too many wait
             yield Asked(prompt, params, wanted, engine.ask(prompt, params, wanted))
 
 
 def run(engine: TappedEngine, all_asked: list[Asked], chance: random.Random) -> list[Asking]:
     """To the end of all; those that were aborted."""
-    step_open, aborted = engine.runner.step_open, []
+    step_tapped, aborted, steps = engine.runner.step_tapped, [], 0
 
     def unsure(*arguments: Any) -> Any:
-        logits = step_open(*arguments)
+        nonlocal steps
+        steps += 1
+        logits = step_tapped(*arguments)
         if chance.random() < 0.05:
             raise MemoryError("of the test")
         return logits
 
-    engine.runner.step_open = unsure  # type: ignore[method-assign]
+    engine.runner.step_tapped = unsure  # type: ignore[method-assign]
     while engine.core.has_work:
         with suppress(MemoryError):
             engine.core.step()
@@ -75,7 +77,8 @@ def run(engine: TappedEngine, all_asked: list[Asked], chance: random.Random) -> 
             engine.core.abort(one.received.generation)
             aborted.append(one)
     engine.core.check()
-    engine.runner.step_open = step_open  # type: ignore[method-assign]
+    assert steps or aborted or not any(each.taps for each in all_asked)
+    engine.runner.step_tapped = step_tapped  # type: ignore[method-assign]
     return aborted
 
 

@@ -123,7 +123,7 @@ class SeenTokens:
     """A ``Watch`` that keeps the tokens and the logits of its rows, by position."""
 
     def __init__(self, num_bytes: int = 1, needs_all_logits: bool = False, fails: str = "") -> None:
-        """fails: the operation at which it raises."""
+        """fails: the operation at which it raises, or its own method."""
         self.num_bytes, self.needs_all_logits, self.fails = num_bytes, needs_all_logits, fails
         self.tokens: dict[int, int] = {}
         self.logits: dict[int, bytes] = {}
@@ -133,21 +133,26 @@ class SeenTokens:
         return "of the test"
 
     def begin(self, rows: Sequence[StepRows]) -> None:
+        self._fail_at("begin")
         (self._rows,), self._new = rows, ({}, {})
 
     @property
     def wanted(self) -> set[TapName]:
+        self._fail_at("wanted")
         return {("embed", -1), ("logits", -1)}
 
     def see(self, name: str, layer: int, array: Any) -> None:
-        if name == self.fails:
-            raise ZeroDivisionError(f"of the test, at {name}")
+        self._fail_at(name)
         _, batch, tokens, outputs = self._rows
         if name == "embed":
             self._new[0].update(zip(batch.positions[tokens].tolist(), array[tokens].tolist(), strict=True))
         else:
             positions = batch.positions[batch.output_rows[outputs]].tolist()
             self._new[1].update(zip(positions, [row.tobytes() for row in array[outputs]], strict=True))
+
+    def _fail_at(self, name: str) -> None:
+        if name == self.fails:
+            raise ZeroDivisionError(f"of the test, at {name}")
 
     def keep(self) -> None:
         for kept, new in zip((self.tokens, self.logits), self._new, strict=True):

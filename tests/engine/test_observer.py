@@ -12,9 +12,11 @@ from core_rig import Answer, Rig, SeenTokens, answer_alone, asked
 from prefix_runner import PrefixRunner
 
 from cutaway.engine import core
+from cutaway.engine.engine_thread import EngineThread
 from cutaway.engine.generation import Generation
 from cutaway.engine.observer import Observer
 from cutaway.engine.step_outcome import SeenStep, StepOutcome
+from cutaway.engine.steps import TapName
 from cutaway.engine.watched import Watched
 from cutaway.errors import CutawayError
 from cutaway.scheduler.step import Step
@@ -349,3 +351,56 @@ class TimedRunner:
 
     def step_timed(self, batch: Any) -> Any:
         raise AssertionError("nobody wants it")
+
+
+class Looker(Observer):
+    """Looks into each step himself, and raises there."""
+
+    def __init__(self, fails: str) -> None:
+        self.fails, self.steps = fails, 0
+
+    def looks(self, step: Step) -> list[Any]:
+        return [self]
+
+    @property
+    def wanted(self) -> set[TapName]:
+        self.see("wanted", -1, None)
+        return {("embed", -1), ("logits", -1)}
+
+    def see(self, name: str, layer: int, array: Any) -> None:
+        if name == self.fails:
+            raise ZeroDivisionError("of the test")
+
+    def stepped(self, outcome: StepOutcome) -> None:
+        self.steps += 1
+
+
+@pytest.mark.parametrize("fails", ["wanted", "embed", "logits"])
+def test_one_whose_look_fails_hears_no_more_and_the_others_go_on(fails: str) -> None:
+    rig, teller = observed()
+    looker = Looker(fails)
+    rig.core.observers.insert(0, looker)
+    answers = [rig.ask(max_tokens=4), rig.ask([9], max_tokens=4, watch=SeenTokens())]
+    with pytest.warns(UserWarning, match="of the test"):
+        rig.run()
+    assert (looker.steps, rig.core.observers) == (0, [teller])
+    assert [(each.error, len(each.ids)) for each in answers] == [(None, 4), (None, 4)]
+
+
+def test_one_that_asks_the_engine_for_something_is_told_that_it_would_wait_for_itself() -> None:
+    rig, teller = observed()
+    engine = EngineThread(rig.core, "closed")
+    errors: list[str] = []
+
+    class Asks(Observer):
+        def stepped(self, outcome: StepOutcome) -> None:
+            with pytest.raises(CutawayError, match="wait for itself for ever") as caught:
+                engine.call(lambda core: core.totals)
+            errors.append(str(caught.value))
+
+    rig.core.observers.append(Asks())
+    engine.call(lambda core: rig.ask(max_tokens=3)).result(300)
+    while engine.call(lambda core: core.has_work).result(300):
+        pass
+    engine.close()
+    assert len(errors) == len([what for what, _ in teller.of("0") if what == "stepped"]) == 3

@@ -120,7 +120,7 @@ def test_an_open_step_has_no_others(chunked: bool, monkeypatch: pytest.MonkeyPat
     assert all(len(each.ids) == 20 for each in answers)
 
 
-@pytest.mark.parametrize("fails", ["embed", "logits"])
+@pytest.mark.parametrize("fails", ["begin", "wanted", "embed", "logits"])
 def test_a_watch_that_fails_ends_its_request_alone(fails: str) -> None:
     rig = rig_with()
     bad = rig.ask(watch=SeenTokens(fails=fails), **LONG)

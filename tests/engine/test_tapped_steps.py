@@ -1,14 +1,22 @@
 """The runner's tapped steps: what is shown of them, beside the open run of the same step, and what an error does."""
 
-from collections.abc import Iterable, Iterator
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cutaway.engine import runner as runner_module
 from cutaway.engine.runner import ModelRunner
 from cutaway.engine.steps import TapName
+from cutaway.errors import CutawayError
 from cutaway.formats.open_model import open_model
 from cutaway.model.batch import Piece, make_batch
 from cutaway.model.shapes import taps_of
@@ -97,3 +105,92 @@ def test_steps_of_all_sizes(runner: ModelRunner) -> None:
             lambda name, layer, array, found=found: found.__setitem__((name, layer), array.tobytes()),
         )
         assert dict(eye.seen) == {name: found[name] for name in eye.wanted}
+
+
+def test_an_interruption_while_compiled_code_runs_is_raised(runner: ModelRunner) -> None:
+    """Python raises it with the first bytecode that runs, which is behind the call by compiled code. None is lost, and
+    no step counts that was not shown.
+    """
+    whole = make_batch([Piece(0, [*IDS, *IDS, *IDS], [0, 1, 2, 3, 4, 5, 6], 1)])
+    runner.prepare_tapped()
+
+    def look_on() -> None:
+        begun.set()
+        patience = time.monotonic() + 300
+        while time.monotonic() < patience:
+            eye = Eye([("logits", -1)])
+            runner.step_tapped(whole, [eye])
+            assert eye.seen
+
+    def interrupt(seconds: float) -> None:
+        begun.wait()
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    for count in range(10):
+        begun = threading.Event()
+        thread = threading.Thread(target=interrupt, args=(count / 1000,))
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            look_on()
+        thread.join()
+
+
+def test_what_could_not_be_shown_is_an_error(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python may have no memory for the call."""
+    make = runner_module._SHOW
+    monkeypatch.setattr(runner_module, "_SHOW", lambda show: make(lambda place: None))
+    with pytest.raises(CutawayError, match="of 2 operations of a step, 0 could be shown"):
+        runner.step_tapped(make_batch(PIECES), [Eye([("embed", -1), ("logits", -1)])])
+
+
+class _Weak(Eye):
+    """Can be referred to weakly."""
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("of the test")])
+def test_nothing_is_kept_of_who_has_looked(runner: ModelRunner, error: BaseException | None) -> None:
+    """He may hold what a request has shown: it is given back with him, and not when Python looks for cycles."""
+    gc.collect()
+    gc.disable()
+    try:
+        eye = _Weak([("embed", -1), ("logits", -1)], error)
+        there = weakref.ref(eye)
+        try:
+            runner.step_tapped(make_batch(PIECES), [eye])
+        except ZeroDivisionError:
+            assert error is not None
+        if error is not None:
+            error.__traceback__ = None  # whose frames knew him
+        del eye
+        assert there() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda runner: runner.step(make_batch(PIECES)),
+        lambda runner: runner.step_tapped(make_batch(PIECES), [Eye([])]),
+        lambda runner: runner.step_timed(make_batch(PIECES)),
+        lambda runner: runner.step_open(make_batch(PIECES), lambda name, layer, array: None),
+        lambda runner: runner.hidden_states(make_batch(PIECES)),
+    ],
+    ids=["closed", "tapped", "timed", "open", "hidden states"],
+)
+def test_a_step_within_a_step_is_an_error(runner: ModelRunner, again: Callable[[ModelRunner], object]) -> None:
+    """It would wait for ever, or write into the memory of the step that it looks into."""
+    closed = runner.step(make_batch(PIECES)).tobytes()
+    count, errors = runner.num_steps, list[str]()
+
+    class Again(Eye):
+        def see(self, name: str, layer: int, array: Any) -> None:
+            with pytest.raises(CutawayError, match="within a step") as caught:
+                again(runner)
+            errors.append(str(caught.value))
+
+    assert runner.step_tapped(make_batch(PIECES), [Again([("attention", 3), ("embed", -1)])]).tobytes() == closed
+    assert len(errors) == 2
+    assert runner.num_steps == count + 1
+    again(runner)  # the team is free again

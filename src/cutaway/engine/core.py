@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from cutaway.engine.backlog import Backlog
 from cutaway.engine.generation import Generation
+from cutaway.engine.guarded_look import GuardedLook
 from cutaway.engine.observer import Observer
 from cutaway.engine.open_steps import OpenShare, watching
 from cutaway.engine.outputs import FinishReason
@@ -227,13 +228,18 @@ class EngineCore:
         """From the pages to the batch and the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        looks: list[Look] = [look for own in self._ask(lambda each: each.looks(step)) for look in own]
+        own = self._ask(lambda each: [(each, GuardedLook(look)) for look in each.looks(step)])
+        observing = [each for pairs in own for each in pairs]
+        looks: list[Look] = [look for _, look in observing]
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
             looks += watching(step, self._generations, batch)
         clocks = None
         if looks:  # then it has no clocks
             logits = self.runner.step_tapped(batch, looks)
+            for observer, look in observing:
+                if look.error is not None:
+                    self._dismiss(observer, look.error)
         elif self._timed_runner is not None and any(self._ask(lambda each: each.wants_clocks(step))):
             clocks = self._timed_runner.step_timed(batch)
             logits = self._timed_runner.logits_of(batch)
@@ -330,10 +336,14 @@ class EngineCore:
             try:
                 answers.append(question(observer))
             except Exception as error:
-                self.observers = [each for each in self.observers if each is not observer]
-                with suppress(UserWarning):  # where warnings are made errors
-                    warnings.warn(f"an observer of the engine failed and hears no more: {error!r}", stacklevel=2)
+                self._dismiss(observer, error)
         return answers
+
+    def _dismiss(self, observer: Observer, error: Exception) -> None:
+        """It has failed."""
+        self.observers = [each for each in self.observers if each is not observer]
+        with suppress(UserWarning):  # where warnings are made errors
+            warnings.warn(f"an observer of the engine failed and hears no more: {error!r}", stacklevel=3)
 
     def rest(self) -> None:
         """Nothing is left to do: check that nothing is lost. If something is, no further request is let in."""

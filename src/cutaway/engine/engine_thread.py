@@ -51,7 +51,15 @@ class EngineThread:
         return self.call(lambda core: _admit(core, generations))
 
     def call(self, command: Callable[[EngineCore], Result]) -> "Future[Result]":
-        """Carry a command out between two steps; the future has what it returns, or raises what it raised."""
+        """Carry a command out between two steps; the future has what it returns, or raises what it raised.
+
+        Raises CutawayError in the engine's own thread, which would wait for itself for ever.
+        """
+        if threading.current_thread() is self._thread:
+            raise CutawayError(
+                "the engine was asked for something by what it calls itself (an observer, a look into a step, who "
+                "takes a request's events), and would wait for itself for ever. Ask from another thread."
+            )
         future = Future[Result]()
 
         def carry_out(core: EngineCore) -> None:

@@ -35,7 +35,9 @@ class Observer:
         """The request waits for its turn."""
 
     def looks(self, step: Step) -> Sequence[Look]:
-        """Who looks into the step that is to be run; maybe once more, if the step before did not count."""
+        """Who looks into the step that is to be run; maybe once more, if the step before did not count. One that raises
+        there is as an observer that raises.
+        """
         return ()
 
     def wants_clocks(self, step: Step) -> bool:

@@ -5,14 +5,14 @@ closed, timed, tapped, open.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 
 from cutaway.engine.steps import Look, Tap
-from cutaway.errors import InvalidRequestError, shown
+from cutaway.errors import CutawayError, InvalidRequestError, shown
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
 from cutaway.memory.kv_setting import PAGE_LENGTH
@@ -54,6 +54,31 @@ def choose_context(asked: int | None, config: ModelConfig) -> int:
     return int(asked)
 
 
+def _showing(
+    shown: Sequence[Shown], looking: Mapping[int, Sequence[Look]], reached: list[int], failed: list[BaseException]
+) -> Generator[None, int, None]:
+    """Is sent the places of a tapped step, which it adds to ``reached``; shows each to who is ``looking``, until one
+    has ``failed``.
+
+    Nothing may be raised into the compiled code that sends them: it would be lost, an interruption (Ctrl-C) among it.
+    One that came while no bytecode ran is raised with the first that does, so that is here within the ``try``; the
+    beginning of a function would be outside of any.
+    """
+    while True:
+        try:
+            place = yield
+            reached.append(place)
+            try:
+                for look in () if failed else looking[place]:
+                    look.see(*shown[place])
+            except BaseException as error:
+                failed.append(error)
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            failed.append(error)
+
+
 class ModelRunner:
     """A loaded model and everything that a step needs. Use as a context manager, or ``close`` it."""
 
@@ -93,6 +118,7 @@ class ModelRunner:
         self.num_steps = 0  # so far, by whomever: each of them may have written to any page
 
     def _check(self, batch: Batch) -> None:
+        self.team.check_not_within()  # in whose memory it would write
         self.num_steps += 1
         check_batch(batch, self.limits, self.config.vocab_size, self.kv.num_pages, self.kv.page_length)
 
@@ -163,13 +189,14 @@ class ModelRunner:
     def _shown_by(self, batch: Batch) -> list[Shown]:
         """What a step like this one shows. Checked against the shape table; kept for the next one of its size."""
         size = len(batch.tokens), len(batch.output_rows)
-        if self._shown[0] != size:
+        kept, shown = self._shown  # at once: another thread may change it
+        if kept != size:
             shown = shown_by_step(self.loaded.record, batch, self.workspace)
             check = self._shape_check(batch)
             for each in shown:
                 check(*each)
             self._shown = size, shown
-        return self._shown[1]
+        return shown
 
     def step_tapped(self, batch: Batch, looks: Sequence[Look]) -> Floats:
         """Tapped: as closed, but where one of the ``looks`` wants an operation, the threads stop behind it until it was
@@ -184,20 +211,22 @@ class ModelRunner:
                 if name in places:
                     looking.setdefault(places[name], []).append(look)
         failed: list[BaseException] = []
-
-        def show(place: int) -> None:
-            try:  # nothing may be raised into the compiled code that calls this
-                for look in () if failed else looking[place]:
-                    look.see(*shown[place])
-            except BaseException as error:
-                failed.append(error)
-
-        function = _SHOW(show)
-        notes = new_notes(self.team.size, ctypes.cast(function, ctypes.c_void_p).value or 0, len(shown), looking)
+        reached: list[int] = []
+        showing = _showing(shown, looking, reached, failed)
+        next(showing)
+        function = _SHOW(showing.send)
+        # Not by ctypes.cast, which would have the function, and all that it knows, refer to itself.
+        address = ctypes.c_void_p.from_buffer(function).value or 0
+        notes = new_notes(self.team.size, address, len(shown), looking)
         arguments = self.loaded.record, batch, self.kv.record, self.workspace
         self.team.run(forward_tapped, *arguments, notes=notes)
         if failed:
-            raise failed[0]
+            raise failed.pop()  # which knows the list
+        if len(reached) != len(looking):
+            raise CutawayError(
+                f"of {len(looking):,} operations of a step, {len(reached):,} could be shown: Python had no memory, or "
+                "was interrupted, when it was called. Compute the step again."
+            )
         return self.logits_of(batch)
 
     def prepare_tapped(self) -> None:

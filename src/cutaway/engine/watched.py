@@ -7,6 +7,7 @@ of one request, operation by operation. The engine knows nothing of what is done
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from cutaway.engine.guarded_look import GuardedLook
 from cutaway.engine.outputs import TappedRows
 from cutaway.engine.steps import TapName
 from cutaway.ops.cpu.arrays import Batch
@@ -58,31 +59,19 @@ class Tapping(Protocol):
         """A watch for one request, of so many answers. Raises InvalidRequestError for what there isn't to be seen."""
 
 
-class Watched:
-    """A watch whose errors are its own request's: the others of the step don't notice. It looks into each step of it,
-    as ``steps.Look``.
+class Watched(GuardedLook):
+    """A watch whose errors are its own request's: the others of the step don't notice. It looks into each step of the
+    request.
     """
 
     def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
         self.watch = watch
-        self.error: Exception | None = None
 
     def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins."""
-        try:
-            self.watch.begin(rows)
-        except Exception as error:
-            self.error = error
-
-    @property
-    def wanted(self) -> Set[TapName]:
-        """The operations that are wanted of the step."""
-        return frozenset() if self.error is not None else self.watch.wanted
-
-    def see(self, name: str, layer: int, array: Any) -> None:
-        """An operation is done."""
         if self.error is None:
             try:
-                self.watch.see(name, layer, array)
+                self.watch.begin(rows)
             except Exception as error:
                 self.error = error

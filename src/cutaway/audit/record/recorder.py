@@ -14,6 +14,7 @@ from cutaway.audit.record.lines import Body
 from cutaway.audit.record.operations import OpenStep, Operations, RowSink, SequenceHashes
 from cutaway.audit.record.request_log import RequestLog, StepFacts
 from cutaway.engine.generation import Generation
+from cutaway.engine.guarded_look import GuardedLook
 from cutaway.engine.llm import LLM
 from cutaway.engine.observer import Observer
 from cutaway.engine.step_outcome import PieceOutcome, StepOutcome
@@ -74,7 +75,7 @@ class Recorder(Observer):
         self._hashes: dict[str, SequenceHashes] = {}
         self._places: dict[tuple[str, int], list[Any]] = {}  # of values, since a choice's last token
         self._operations: Operations | None = None
-        self._open: OpenStep | None = None
+        self._open: tuple[OpenStep, GuardedLook] | None = None  # of the step
 
     def attach(self, llm: LLM) -> None:
         """The engine is there."""
@@ -99,7 +100,7 @@ class Recorder(Observer):
         if self._operations is None:
             return []
         self._guarded(lambda: self._open_step(step))
-        return [] if self._open is None else [self._open]
+        return [] if self._open is None else [self._open[1]]
 
     def _open_step(self, step: Step) -> None:
         """The step before either counted, or its rows are dropped."""
@@ -107,7 +108,8 @@ class Recorder(Observer):
         self._open = None
         if self._rows is not None:
             self._rows.drop()
-        self._open = OpenStep(step, self._operations, self._hashes, self._rows)
+        opened = OpenStep(step, self._operations, self._hashes, self._rows)
+        self._open = opened, GuardedLook(opened)
 
     def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
@@ -115,8 +117,10 @@ class Recorder(Observer):
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
-            self._open.commit()
-            self._open = None
+            (opened, look), self._open = self._open, None
+            if look.error is not None:
+                raise look.error
+            opened.commit()
         step = outcome.step
         facts = StepFacts(step.number, len(step.pieces), step.num_tokens)
         lines: list[Body] = []

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutaway.errors import InvalidRequestError, shown
+from cutaway.errors import CutawayError, InvalidRequestError, shown
 from cutaway.ops.cpu.team import Team, shared_block, slept
 from cutaway.ops.kernel_cache import jit, ready_call
 from cutaway.ops.simd import set_float_environment as _set
@@ -62,7 +62,8 @@ class ThreadTeam:
         self.size = size
         self._shared = shared_block(size)
         self._members = self._records(size)
-        self._lock = threading.Lock()  # one step at a time, whoever calls
+        # One step at a time, whoever calls. Whose thread has the turn while a step is being computed is within it.
+        self._turn, self._step = threading.RLock(), threading.Lock()
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         for rank in range(1, size):
             inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -105,11 +106,13 @@ class ThreadTeam:
         ``function`` is compiled code, so that no member can fail while the others wait in a barrier. An interruption
         (Ctrl-C) is raised after the step: a member that didn't come would leave the others in a barrier, and a caller
         who left early would leave them writing into memory that is given away.
+
+        Raises CutawayError within a step of the same team.
         """
         members = self.members(notes) if active in (None, self.size) else self._records(active or 0)
         # All that may fail or be interrupted comes before anybody has begun.
         calls = [ready_call(function, member, *arguments) for member in members]
-        with self._lock:
+        with self._turn, self._free_step():
             before = slept(self._shared)
             outcomes: list[Any] = [PENDING] * len(members)
             begun: list[None] = []
@@ -153,6 +156,22 @@ class ThreadTeam:
                 interruption = error
         if interruption is not None:
             raise interruption
+
+    def _free_step(self) -> threading.Lock:
+        """To be held while a step is computed. Whoever calls has the turn."""
+        if self._step.locked():
+            raise CutawayError(
+                "a step was asked for within a step of the same threads, which would wait for each other for ever. "
+                "Copy what you are shown, and compute when the step is done."
+            )
+        return self._step
+
+    def check_not_within(self) -> None:
+        """Raises CutawayError where a step of the team has called into Python, and this is called from there. Waits
+        for the step of another thread.
+        """
+        with self._turn:
+            self._free_step()
 
     def close(self) -> None:
         """End the threads. The team can't be used after it."""
