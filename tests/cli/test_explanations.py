@@ -91,12 +91,24 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
 
 def test_trace_with_a_report(tmp_path: Path) -> None:
     """Without taps there is no folder; the answer is on standard output alone."""
-    asked = ("--report", "a.html", "--explanation", "a.json", "--max-tokens", "3", "--seed", "1")
+    asked = (
+        "--report",
+        "a.html",
+        "--explanation",
+        "a.json",
+        "--max-tokens",
+        "3",
+        "--seed",
+        "1",
+        "--temperature",
+        "0.6",
+    )
     result = cutaway("trace", "smollm2", "Name a river.", *asked, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert result.stdout == data["text"] + "\n"
     assert data["ledger"]["steps"] == 3
+    assert " · length limit · temperature 0.6, top-p 0.9 · seed 1\n" in result.stderr
     assert "a.html: open it in a browser" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.ask import ask, listen
+from cutaway.cli.closing_line import closing_line
 from cutaway.cli.console import INTERRUPTED, error_console, first_use, say
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
@@ -130,18 +131,19 @@ def trace(
             raise typer.Exit(INTERRUPTED) from None
         say("\n")
         output = stream.output()
+        _tell(closing_line(output, params))
         if folder is not None:
             assert request is not None
             size = _write(folder, llm, output, params, request, kv_dtype)
     if folder is not None:
         assert output.taps is not None
-        _tell(f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}")
+        _tell(f"{out}: {len(output.taps):,} tensors, {size:,} bytes")
     finish(output, params, error_console())
 
 
 def _tell(text: str) -> None:
     """A line beside the answer, on standard error."""
-    error_console().print(text, style="dim", soft_wrap=True)
+    error_console().print(text, style="dim", soft_wrap=True, markup=False)
 
 
 def _tell_plan(request: "TapRequest", llm: "LLM", num_prompt: int, max_tokens: int) -> None:
