@@ -11,11 +11,12 @@ from typing import Annotated, Final
 
 import typer
 
-from cutaway.cli.console import error_console, first_use
+from cutaway.cli.console import FetchProgress, error_console, first_use
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import KVDtype, Threads
 from cutaway.cli.prompt import read_prompt
 from cutaway.errors import InvalidRequestError
+from cutaway.hub import resolve
 
 TEXT: Final = (
     "The capital of France is Paris, which lies on the Seine. In the year 1889 a tower of iron was built there; many "
@@ -55,7 +56,7 @@ def parity(
     told = TEXT if text is None and file is None else read_prompt(text, file, "parity")
 
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.parity.against import stand_beside
+    from cutaway.audit.parity.against import check_interpreter, stand_beside
     from cutaway.audit.parity.parity import LONGEST_TEXT, measure_parity
     from cutaway.audit.parity.streams import Streams
     from cutaway.cli.parity_tables import parity_dict, parity_pages
@@ -67,8 +68,13 @@ def parity(
     from cutaway.tokenizer.legal_text import check_legal
 
     check_legal(told, "the text")
+    console = error_console()
+    with FetchProgress(console) as fetching:
+        path = resolve(model, fetching).path
+    if against is not None:
+        check_interpreter(path, python)
     with (
-        first_use(error_console()) as (fetching, compiling),
+        first_use(console) as (fetching, compiling),
         LLM(
             model,
             threads=threads,
@@ -98,7 +104,6 @@ def parity(
     if as_json:
         typer.echo(json.dumps(parity_dict(found, foreign), allow_nan=False))
     else:
-        console = output_console()
-        print_whole(console, parity_pages(found, foreign, layers))
+        print_whole(output_console(), parity_pages(found, foreign, layers))
     if found.first_over is not None or not found.same_bits or (foreign is not None and foreign.first_over is not None):
         raise typer.Exit(BROKEN)
