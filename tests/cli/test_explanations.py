@@ -109,6 +109,7 @@ def test_trace_with_a_report(tmp_path: Path) -> None:
     assert result.stdout == data["text"] + "\n"
     assert data["ledger"]["steps"] == 3
     assert " · length limit · temperature 0.6, top-p 0.9 · seed 1\n" in result.stderr
+    assert "explaining 3 tokens …\n" in result.stderr
     assert "a.html: open it in a browser" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 

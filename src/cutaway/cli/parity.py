@@ -15,7 +15,8 @@ from cutaway.cli.console import FetchProgress, error_console, first_use
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import KVDtype, Threads
 from cutaway.cli.prompt import read_prompt
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.stages import stages
+from cutaway.errors import InvalidRequestError, counted
 from cutaway.hub import resolve
 
 TEXT: Final = (
@@ -72,9 +73,12 @@ def parity(
     with FetchProgress(console) as fetching:
         path = resolve(model, fetching).path
     if against is not None:
-        check_interpreter(path, python)
+        with stages(console) as stage:
+            stage.begin("looking for torch and transformers")
+            check_interpreter(path, python)
     with (
         first_use(console) as (fetching, compiling),
+        stages(console) as stage,
         LLM(
             model,
             threads=threads,
@@ -95,11 +99,14 @@ def parity(
             needed = 4 * sum(math.prod(tensor.shape) for tensor in source.tensors.values())
             remedy = "Free memory, or take a smaller model of the same family."
             check_free(needed, "the model by definition", remedy)
+            stage.begin("reading the weights in float64")
             _, exact = load_reference(source)
         streams = None if against is None else Streams(llm.runner.config.num_layers)
-        found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams)
+        stage.begin(f"{counted(len(ids), 'token')} through the engine and in float64")
+        found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams, told=stage.at)
         foreign = None
         if streams is not None:
+            stage.begin("the same through transformers")
             foreign = stand_beside(llm.model.path, ids, python, streams, llm.runner.config)
     if as_json:
         typer.echo(json.dumps(parity_dict(found, foreign), allow_nan=False))

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cutaway.cli.console import first_use
 from cutaway.cli.files import check_apart, check_can_be_written, write_result
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.stages import stages
+from cutaway.errors import InvalidRequestError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +95,10 @@ class AskedExplanation:
 
             def finish(output: "RequestOutput", params: "SamplingParams", console: "Console") -> None:
                 ledger = seen.ledger(output.request_id)
-                self._show(explain_output(llm, output, params, seen.steps, seen.decisions, ledger), console)
+                with first_use(console), stages(console) as stage:
+                    stage.begin(f"explaining {counted(len(output.outputs[0].token_ids), 'token')}")
+                    found = explain_output(llm, output, params, seen.steps, seen.decisions, ledger, stage.at)
+                self._show(found, console)
 
             yield finish
 
