@@ -3,7 +3,6 @@
 import io
 
 import numpy as np
-import pytest
 from rich.console import Console
 
 from cutaway.audit.layer_progress import telling
@@ -21,14 +20,10 @@ def test_elsewhere_a_stage_is_a_line() -> None:
 
 def test_a_terminal_has_one_line_which_goes() -> None:
     output = io.StringIO()
-    with (
-        pytest.raises(ValueError, match="no memory"),
-        stages(Console(file=output, width=40, force_terminal=True)) as stage,
-    ):
+    with stages(Console(file=output, width=40, force_terminal=True)) as stage:
         stage.begin("reading")
         stage.at("layer 3 of 30")
         stage.begin("a stage that is longer than the terminal is wide")
-        raise ValueError("no memory")
     *drawn, last = output.getvalue().split("\r\x1b[K")[1:]
     assert drawn[:2] == ["reading …", "reading: layer 3 of 30"]
     assert drawn[2].endswith("…")

@@ -7,22 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 Told = Callable[[str], None]
+Tap = Callable[..., Any]
 
 
 def nobody(text: str) -> None:
     """Where nobody waits."""
 
 
-def telling(
-    tap: Callable[..., Any], told: Told, first: int, end: int, total: int, num_layers: int
-) -> Callable[..., Any]:
+def telling(tap: Tap, told: Told, first: int, end: int, total: int, num_layers: int) -> Tap:
     """The tap. first, end: of the rows of this forward, among so many in all."""
+    part = "" if end - first == total else f"tokens {first + 1:,} to {end:,} of {total:,}, "
     seen = {-1}  # outside the layers
 
     def heard(team: Any, name: str, layer: int, array: Any) -> None:
         if layer not in seen:
             seen.add(layer)
-            told(f"tokens {first + 1:,} to {end:,} of {total:,}, layer {layer + 1} of {num_layers}")
+            told(f"{part}layer {layer + 1} of {num_layers}")
         tap(team, name, layer, array)
 
     return heard

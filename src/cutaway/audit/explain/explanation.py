@@ -24,7 +24,7 @@ from cutaway.engine.choice import Choice
 from cutaway.engine.llm import LLM
 from cutaway.engine.outputs import FinishReason, RequestOutput, Statistics
 from cutaway.engine.step_outcome import SeenStep
-from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.errors import ComputationError, InvalidRequestError, counted
 from cutaway.memory.available import check_free
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -154,7 +154,7 @@ def explain_output(
     chosen_from = [prompt[-1], *answer[:-1]] if answer else []
     for rows in replay.open_rows(len(prompt) - 1, chosen_from, kept, told):
         first = len(tokens)
-        told(f"tokens {first + 1:,} to {first + len(rows.logits):,} of {len(answer):,}, the lens")
+        told(f"the lens of {counted(len(rows.logits), 'token')}")
         ids = answer[first : first + len(rows.logits)]
         lens = lens_of(runner, tokenizer.piece, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):
