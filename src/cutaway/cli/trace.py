@@ -36,6 +36,7 @@ from cutaway.cli.options import (
 )
 from cutaway.cli.prompt import read_question
 from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Places, Report
+from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from cutaway.audit.taps.request import TapRequest
@@ -89,7 +90,7 @@ def trace(
     from cutaway.sampling.params import SamplingParams
 
     asked = AskedExplanation(report, explanation, explain, tuple(at or ()))
-    request = TapRequest(*(tap or ())) if tap or not asked.wanted else None
+    request = TapRequest(*tap) if tap else None
     limit = parse_bytes(max_tap_bytes, "max_tap_bytes")
     given = {
         "temperature": temperature,
@@ -102,6 +103,12 @@ def trace(
     }
     # What is wrong with them is told before anything is loaded.
     asked.check(SamplingParams(**with_advice(given, {})), None if request is None else out)
+    if request is None and not asked.wanted:
+        raise InvalidRequestError(
+            "there is no tap, and no explanation is wanted. Name a tensor, as in --tap 'layers.*.resid', or add "
+            "--explain, --report FILE or --explanation FILE.",
+            "tap",
+        )
     text = read_question(prompt, file, "trace", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.engine.llm import LLM
