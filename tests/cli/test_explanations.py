@@ -65,9 +65,17 @@ def test_one_token_in_full(found: Explanation) -> None:
     assert text.count("dropped") == gone
 
 
-def test_a_token_that_is_not_there(found: Explanation) -> None:
-    with pytest.raises(InvalidRequestError, match="--at is 0; the answer has the positions 13 to 17"):
-        printed(explanation_pages(found, [13, 0]))
+def test_a_token_that_is_not_there(llm: LLM, tmp_path: Path) -> None:
+    """It is told behind the whole explanation."""
+    asked = AskedExplanation(tmp_path / "a.html", None, in_terminal=True, places=(4, 99))
+    output = io.StringIO()
+    with asked.watching(llm, with_ledger=False) as finish:
+        answer = llm.generate([[1, 5, 6, 7]], PARAMS, use_tqdm=False)[0]
+    with pytest.raises(InvalidRequestError, match="--at is 99; the answer has the positions 4 to 8"):
+        finish(answer, PARAMS, Console(file=output, width=140))
+    assert "The answer, token by token" in output.getvalue()
+    assert output.getvalue().count("was chosen") == 1
+    assert (tmp_path / "a.html").exists()
 
 
 def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class AskedExplanation:
     def _show(self, found: Any, console: "Console") -> None:
         from cutaway.audit.explain.data import explanation_dict
         from cutaway.audit.explain.report import write_report
-        from cutaway.cli.explain_text import explanation_pages
+        from cutaway.cli.explain_text import check_places, explanation_pages
         from cutaway.cli.tables import print_whole
 
         if self.in_terminal:
@@ -115,3 +115,4 @@ class AskedExplanation:
         if self.report is not None:
             write_report(self.report, found)
             console.print(f"{self.report}: open it in a browser", style="dim", soft_wrap=True)
+        check_places(found, self.places)  # last: the answer took its time, and its positions are known only now
