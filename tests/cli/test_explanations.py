@@ -1,5 +1,6 @@
 """The explanation of an answer in the terminal and in files, as commands offer it."""
 
+import dataclasses
 import io
 import json
 import os
@@ -15,9 +16,11 @@ from cutaway import LLM, SamplingParams
 from cutaway.audit.explain.explanation import Explanation, explain
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.request_ledger import meter_of
+from cutaway.cli.console import error_console
 from cutaway.cli.explain_text import explanation_pages, leads_from, sparkline
 from cutaway.cli.report import AskedExplanation
 from cutaway.cli.tables import print_whole
+from cutaway.cli.walk_text import quoted
 from cutaway.errors import InvalidRequestError
 
 PARAMS = SamplingParams(temperature=0.9, top_p=0.8, seed=3, max_tokens=5)
@@ -56,13 +59,24 @@ def test_every_token_has_a_line(found: Explanation) -> None:
 def test_one_token_in_full(found: Explanation) -> None:
     token = found.tokens[0]
     text = printed(explanation_pages(found, [token.position]))
-    assert f"at {token.position} was chosen" in text
+    named = quoted(token.piece)
+    assert named[0] + named[-1] == "‹›"
+    assert f"How {named} at {token.position} was chosen" in text
+    assert f"in place of {named}\n" in text
     for step in token.choice.steps:
         assert any(line.startswith(step.name) and f" {step.kept:,} " in line for line in text.splitlines())
     assert len([line for line in text.splitlines() if line.split()[:1] in (["0"], ["29"], ["emb."])]) >= 3
     changed = [step.name for step in token.choice.steps if step.changed]
     gone = sum(each.probabilities[name] == 0 for each in token.choice.candidates for name in changed)
     assert text.count("dropped") == gone
+
+
+def test_what_looks_like_markup_is_a_token(found: Explanation, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = [dataclasses.replace(each, piece="[/b]") for each in found.tokens]
+    changed = dataclasses.replace(found, tokens=tuple(tokens))
+    print_whole(error_console(), explanation_pages(changed, [found.tokens[0].position]))
+    assert "How ‹[/b]› at" in (said := capsys.readouterr().err)
+    assert len([line for line in said.splitlines() if line.split()[1:2] == ["[/b]"]]) == len(tokens)
 
 
 def test_a_token_that_is_not_there(llm: LLM, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.cli.tables import plain_table, shared_ledger_table
-from cutaway.cli.walk_text import percent, shown
+from cutaway.cli.walk_text import percent, quoted, shown
 from cutaway.errors import InvalidRequestError
 
 LOOKS: Final = 3
@@ -91,7 +91,7 @@ def _looks(token: ExplainedToken, sequence: Sequence[SeenToken]) -> str:
 
 def funnel_table(token: ExplainedToken) -> Table:
     """What each step of the sampler left."""
-    table = plain_table(f"How {shown(token.piece, PIECE)} at {token.position} was chosen")
+    table = plain_table(f"How {quoted(token.piece)} at {token.position} was chosen")
     table.add_column("step", no_wrap=True)
     for column in ("changed", "left", "of the probability"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -128,7 +128,7 @@ def candidates_table(token: ExplainedToken) -> Table:
 
 def lens_table(token: ExplainedToken) -> Table:
     """What the model would have said after each layer, the last first."""
-    table = plain_table(f"If the model had ended earlier, in place of {shown(token.piece, PIECE)}")
+    table = plain_table(f"If the model had ended earlier, in place of {quoted(token.piece)}")
     for column in ("layer", "its rank", "chosen"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)

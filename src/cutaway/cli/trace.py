@@ -150,7 +150,7 @@ def trace(
 
 def _tell(text: str) -> None:
     """A line beside the answer, on standard error."""
-    error_console().print(text, style="dim", soft_wrap=True, markup=False)
+    error_console().print(text, style="dim", soft_wrap=True)
 
 
 def _tell_plan(request: "TapRequest", llm: "LLM", num_prompt: int, max_tokens: int) -> None:
