@@ -34,7 +34,7 @@ class Watch(Protocol):
         """What ``num_bytes`` are for, to be told where they are too many."""
 
     def prepare(self) -> None:
-        """Before the first step, once ``num_bytes`` are allowed: compile what is needed, for which no step shall wait."""
+        """Before the first step, once ``num_bytes`` are allowed: compile what no step shall wait for."""
 
     def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins, maybe the last one once more: that one did not count. rows: of each sequence that it has."""
