@@ -82,7 +82,12 @@ def test_requests_that_are_refused(llm: LLM) -> None:
         ("layers.x.resid", r"the layers 'x'"),
         ("layers.5-3.resid", r"the layers '5-3'"),
         ("layers.3.logits", r"logits is outside of them\. Write logits\."),
-        ("resid@500", r"selects no position: the request has 5 of the prompt and 10 at most\."),
+        (
+            "resid@500",
+            r"the request has 5 positions of the prompt, 10 with the answer at most: 0 to 9\. Name some of these",
+        ),
+        ("resid@steps:70", r"selects no position: the request has the steps 0 to 5 at most\. Name some of these"),
+        ("resid@answer,step:70-71", r"at 'step:70-71', selects no position: the request has the steps 0 to 5 at most"),
         ("kv.key_scales", r"there is no such tensor"),
     ):
         with pytest.raises(InvalidRequestError, match=message):
