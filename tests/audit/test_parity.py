@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from cutaway.audit.parity.against import AGAINST, ask_transformers, compare, float32_limit
+from cutaway.audit.parity.against import AGAINST, ask_transformers, check_interpreter, compare, float32_limit
 from cutaway.audit.parity.parity import Parity, measure_parity
 from cutaway.audit.parity.streams import Streams
 from cutaway.engine.runner import ModelRunner
@@ -254,10 +254,13 @@ def write_interpreter(path: Path, text: str) -> Path:
 
 
 def test_an_interpreter_without_transformers_is_told(tmp_path: Path, smollm2_path: Path) -> None:
-    (tmp_path / "said").write_text(json.dumps({"cannot": "ModuleNotFoundError: No module named 'torch'"}))
+    (tmp_path / "said").write_text(json.dumps({"missing": "torch"}))
     python = write_interpreter(tmp_path / "python", f"cat '{tmp_path / 'said'}'")
-    with pytest.raises(CutawayError, match=rf"No module named 'torch'.*pip install torch {AGAINST} gguf.*--python"):
+    said = rf"torch is not installed in {python}\..*pip install torch {AGAINST} gguf.*--python"
+    with pytest.raises(InvalidRequestError, match=said):
         ask_transformers(smollm2_path, [1, 2], python)
+    with pytest.raises(InvalidRequestError, match=said):
+        check_interpreter(smollm2_path, python)
 
 
 def test_a_process_that_dies_is_told(tmp_path: Path, smollm2_path: Path) -> None:

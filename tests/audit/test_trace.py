@@ -82,7 +82,12 @@ def test_requests_that_are_refused(llm: LLM) -> None:
         ("layers.x.resid", r"the layers 'x'"),
         ("layers.5-3.resid", r"the layers '5-3'"),
         ("layers.3.logits", r"logits is outside of them\. Write logits\."),
-        ("resid@500", r"selects no position: the request has 5 of the prompt and 10 at most\."),
+        (
+            "resid@500",
+            r"the request has 5 positions of the prompt, 10 with the answer at most: 0 to 9\. Name some of these",
+        ),
+        ("resid@steps:70", r"selects no position: the request has the steps 0 to 5 at most\. Name some of these"),
+        ("resid@answer,step:70-71", r"at 'step:70-71', selects no position: the request has the steps 0 to 5 at most"),
         ("kv.key_scales", r"there is no such tensor"),
     ):
         with pytest.raises(InvalidRequestError, match=message):
@@ -95,10 +100,22 @@ def test_requests_that_are_refused(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match=r"give a cutaway\.TapRequest"):
         llm.generate(PROMPT, GREEDY, taps=TapRequest)  # type: ignore[arg-type]
     with pytest.raises(
-        CapacityError, match=r"up to 39,321,600 bytes, 1 tensor with 200 rows .* \(max_tap_bytes\) is 8,388,608\."
+        CapacityError,
+        match=r"up to 39,321,600 bytes, 1 tensor with 200 rows .* \(max_tap_bytes, --max-tap-bytes\) is 8,388,608\.",
     ):
         llm.generate(PROMPT, SamplingParams(max_tokens=200), taps=TapRequest("logits"))
     assert llm.generate(PROMPT, GREEDY)[0].outputs[0].text, "nobody is harmed"
+
+
+def test_nothing_is_compiled_for_what_is_too_much(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[object] = []
+    monkeypatch.setattr("cutaway.audit.taps.watch.prepare_attention_rows", prepared.append)
+    taps = TapRequest("layers.*.attn.weights")
+    with pytest.raises(CapacityError, match="--max-tap-bytes"):
+        llm.stream(PROMPT, SamplingParams(max_tokens=400), taps=taps)
+    assert prepared == []
+    llm.stream(PROMPT, SamplingParams(max_tokens=2), taps=taps)
+    assert prepared == [llm.runner]
 
 
 @pytest.mark.parametrize("text", ["", "@3", "logits@", "logits@x", "logits@3-", "logits@-3", "logits@1,,2", 3, None])
@@ -179,7 +196,7 @@ def test_the_command(smollm2_path: Path, tmp_path: Path) -> None:
         (["--tap", "layers.3.atention"], "nearest names are attention"),
         (
             ["--tap", "logits", "--max-tap-bytes", "1MB", "--max-tokens", "300"],
-            "the limit (max_tap_bytes) is 1,000,000",
+            "the limit (max_tap_bytes, --max-tap-bytes) is 1,000,000",
         ),
         (["--tap", "logits", "-o", "/proc/here/trace"], "can't be written"),
         ([], "there is no tap"),

@@ -121,6 +121,11 @@ def test_help_of_a_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: p
         (["run", "smollm2", b"\xff"], ["the prompt has a lone surrogate, U+DCFF, at position 0"]),
         (["run", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
         (["walk", "smollm2", "hi", "--raw", "--chat-template", "chatml"], ["there are --chat-template and --raw"]),
+        (
+            ["trace", "smollm2", "hi"],
+            ["there is no tap", "--tap 'layers.*.resid'", "--report FILE or --explanation FILE"],
+        ),
+        (["trace", "smollm2", "hi", "--at", "3"], ["there is no --explain. Add it, or leave --at"]),
         (["rm", "nosuch"], ["'nosuch' names no fetched model", "Known names: smollm2"]),
         (["rm", "../models"], ["'../models' names no fetched model"]),
         (["rm", "."], ["rm removes fetched models only; delete it yourself"]),

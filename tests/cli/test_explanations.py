@@ -1,5 +1,6 @@
 """The explanation of an answer in the terminal and in files, as commands offer it."""
 
+import dataclasses
 import io
 import json
 import os
@@ -15,9 +16,11 @@ from cutaway import LLM, SamplingParams
 from cutaway.audit.explain.explanation import Explanation, explain
 from cutaway.audit.limits import MachineLimits
 from cutaway.audit.request_ledger import meter_of
+from cutaway.cli.console import error_console
 from cutaway.cli.explain_text import explanation_pages, leads_from, sparkline
 from cutaway.cli.report import AskedExplanation
 from cutaway.cli.tables import print_whole
+from cutaway.cli.walk_text import quoted
 from cutaway.errors import InvalidRequestError
 
 PARAMS = SamplingParams(temperature=0.9, top_p=0.8, seed=3, max_tokens=5)
@@ -56,7 +59,10 @@ def test_every_token_has_a_line(found: Explanation) -> None:
 def test_one_token_in_full(found: Explanation) -> None:
     token = found.tokens[0]
     text = printed(explanation_pages(found, [token.position]))
-    assert f"at {token.position} was chosen" in text
+    named = quoted(token.piece)
+    assert named[0] + named[-1] == "‹›"
+    assert f"How {named} at {token.position} was chosen" in text
+    assert f"in place of {named}\n" in text
     for step in token.choice.steps:
         assert any(line.startswith(step.name) and f" {step.kept:,} " in line for line in text.splitlines())
     assert len([line for line in text.splitlines() if line.split()[:1] in (["0"], ["29"], ["emb."])]) >= 3
@@ -65,9 +71,25 @@ def test_one_token_in_full(found: Explanation) -> None:
     assert text.count("dropped") == gone
 
 
-def test_a_token_that_is_not_there(found: Explanation) -> None:
-    with pytest.raises(InvalidRequestError, match="--at is 0; the answer has the positions 13 to 17"):
-        printed(explanation_pages(found, [13, 0]))
+def test_what_looks_like_markup_is_a_token(found: Explanation, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = [dataclasses.replace(each, piece="[/b]") for each in found.tokens]
+    changed = dataclasses.replace(found, tokens=tuple(tokens))
+    print_whole(error_console(), explanation_pages(changed, [found.tokens[0].position]))
+    assert "How ‹[/b]› at" in (said := capsys.readouterr().err)
+    assert len([line for line in said.splitlines() if line.split()[1:2] == ["[/b]"]]) == len(tokens)
+
+
+def test_a_token_that_is_not_there(llm: LLM, tmp_path: Path) -> None:
+    """It is told behind the whole explanation."""
+    asked = AskedExplanation(tmp_path / "a.html", None, in_terminal=True, places=(4, 99))
+    output = io.StringIO()
+    with asked.watching(llm, with_ledger=False) as finish:
+        answer = llm.generate([[1, 5, 6, 7]], PARAMS, use_tqdm=False)[0]
+    with pytest.raises(InvalidRequestError, match="--at is 99; the answer has the positions 4 to 8"):
+        finish(answer, PARAMS, Console(file=output, width=140))
+    assert "The answer, token by token" in output.getvalue()
+    assert output.getvalue().count("was chosen") == 1
+    assert (tmp_path / "a.html").exists()
 
 
 def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
@@ -91,12 +113,25 @@ def test_files_and_the_terminal(llm: LLM, tmp_path: Path) -> None:
 
 def test_trace_with_a_report(tmp_path: Path) -> None:
     """Without taps there is no folder; the answer is on standard output alone."""
-    asked = ("--report", "a.html", "--explanation", "a.json", "--max-tokens", "3", "--seed", "1")
+    asked = (
+        "--report",
+        "a.html",
+        "--explanation",
+        "a.json",
+        "--max-tokens",
+        "3",
+        "--seed",
+        "1",
+        "--temperature",
+        "0.6",
+    )
     result = cutaway("trace", "smollm2", "Name a river.", *asked, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert result.stdout == data["text"] + "\n"
     assert data["ledger"]["steps"] == 3
+    assert " · length limit · temperature 0.6, top-p 0.9 · seed 1\n" in result.stderr
+    assert "explaining 3 tokens …\n" in result.stderr
     assert "a.html: open it in a browser" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
 

@@ -4,6 +4,8 @@ import dataclasses
 import io
 import json
 import math
+import sys
+from pathlib import Path
 
 import pytest
 from command import assert_refused, cutaway, cutaway_here
@@ -92,3 +94,25 @@ def test_what_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     assert_refused(cutaway_here(monkeypatch, capsys, "parity", "smollm2", *arguments), 2, said)
+
+
+@pytest.mark.parametrize(("there", "missing"), [((), "torch"), (("torch",), "transformers")])
+def test_libraries_are_looked_for_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    smollm2_path: Path,
+    tmp_path: Path,
+    there: tuple[str, ...],
+    missing: str,
+) -> None:
+    """An interpreter of this kind, whose packages are these."""
+    for name in there:
+        (tmp_path / f"{name}.py").touch()
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nPYTHONPATH='{tmp_path}' exec '{sys.executable}' -S \"$@\"\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("cutaway.engine.llm.LLM.__init__", lambda *_, **options: pytest.fail("the model is loaded"))
+    result = cutaway_here(
+        monkeypatch, capsys, "parity", str(smollm2_path), "--against", "transformers", "--python", str(python)
+    )
+    assert_refused(result, 2, f"{missing} is not installed in {python}. Install", "pip install torch transformers gguf")

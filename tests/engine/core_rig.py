@@ -132,6 +132,9 @@ class SeenTokens:
     def describe(self) -> str:
         return "of the test"
 
+    def prepare(self) -> None:
+        pass
+
     def begin(self, rows: Sequence[StepRows]) -> None:
         self._fail_at("begin")
         (self._rows,), self._new = rows, ({}, {})

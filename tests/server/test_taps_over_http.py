@@ -89,7 +89,7 @@ def test_chats_whole_and_as_a_stream(tapping: RunningServer) -> None:
     [
         (["layers.2.atention"], 400, "invalid_value", "nearest names are attention"),
         (["layers.30.resid"], 400, "invalid_value", "the model has 0 to 29"),
-        (["logits@all"], 400, "capacity_exceeded", "the limit (max_tap_bytes) is 1,000,000"),
+        (["logits@all"], 400, "capacity_exceeded", "the limit (max_tap_bytes, --max-tap-bytes) is 1,000,000"),
         ("logits", 400, "invalid_type", "taps is 'logits'"),
         ([3], 400, "invalid_type", "taps[0] is 3"),
         (["logits"] * 257, 400, "invalid_value", "256 at most"),

@@ -28,8 +28,8 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def error_console() -> Console:
-    """The console for everything that is not the answer."""
-    return Console(stderr=True, highlight=False, emoji=False)
+    """The console for everything that is not the answer. No text is read as markup: a token may look like it."""
+    return Console(stderr=True, highlight=False, emoji=False, markup=False)
 
 
 def print_message(kind: str, text: str) -> None:

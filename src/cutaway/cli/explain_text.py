@@ -14,7 +14,7 @@ from cutaway.audit.explain.explanation import ExplainedToken, Explanation
 from cutaway.audit.walk.choice import MODEL
 from cutaway.audit.walk.tokens import SeenToken
 from cutaway.cli.tables import plain_table, shared_ledger_table
-from cutaway.cli.walk_text import percent, shown
+from cutaway.cli.walk_text import percent, quoted, shown
 from cutaway.errors import InvalidRequestError
 
 LOOKS: Final = 3
@@ -25,16 +25,10 @@ MOST_BARS: Final = 60
 
 
 def explanation_pages(found: Explanation, places: Sequence[int] = ()) -> Iterator[RenderableType]:
-    """The whole answer; places: positions of the tokens that are shown in full. Raises InvalidRequestError for one that
-    the answer doesn't have.
-    """
+    """The whole answer; places: positions of the tokens that are shown in full, where the answer has them."""
     by_position = {each.position: each for each in found.tokens}
-    for place in places:
-        if place not in by_position:
-            had = f"has the positions {min(by_position)} to {max(by_position)}" if by_position else "has no token"
-            raise InvalidRequestError(f"--at is {place}; the answer {had}. Name one of them.", "at")
     yield answer_table(found)
-    for each in (by_position[place] for place in places):
+    for each in (by_position[place] for place in places if place in by_position):
         yield ""
         yield funnel_table(each)
         yield ""
@@ -47,6 +41,15 @@ def explanation_pages(found: Explanation, places: Sequence[int] = ()) -> Iterato
     if found.ledger is not None:
         yield ""
         yield shared_ledger_table(found.ledger, "What it took")
+
+
+def check_places(found: Explanation, places: Sequence[int]) -> None:
+    """Raises InvalidRequestError for a position that the answer doesn't have."""
+    there = [each.position for each in found.tokens]
+    for place in places:
+        if place not in there:
+            had = f"has the positions {there[0]} to {there[-1]}" if there else "has no token"
+            raise InvalidRequestError(f"--at is {place}; the answer {had}. Name one of them.", "at")
 
 
 def leads_from(token: ExplainedToken) -> int | None:
@@ -88,7 +91,7 @@ def _looks(token: ExplainedToken, sequence: Sequence[SeenToken]) -> str:
 
 def funnel_table(token: ExplainedToken) -> Table:
     """What each step of the sampler left."""
-    table = plain_table(f"How {shown(token.piece, PIECE)} at {token.position} was chosen")
+    table = plain_table(f"How {quoted(token.piece)} at {token.position} was chosen")
     table.add_column("step", no_wrap=True)
     for column in ("changed", "left", "of the probability"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -125,7 +128,7 @@ def candidates_table(token: ExplainedToken) -> Table:
 
 def lens_table(token: ExplainedToken) -> Table:
     """What the model would have said after each layer, the last first."""
-    table = plain_table(f"If the model had ended earlier, in place of {shown(token.piece, PIECE)}")
+    table = plain_table(f"If the model had ended earlier, in place of {quoted(token.piece)}")
     for column in ("layer", "its rank", "chosen"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)

@@ -12,6 +12,7 @@ import typer
 from cutaway.cli.console import error_console, first_use, quantity
 from cutaway.cli.files import check_can_be_written, write_result
 from cutaway.cli.models import Json, ModelName
+from cutaway.cli.stages import stages
 from cutaway.errors import InvalidRequestError
 from cutaway.hub import resolve
 
@@ -53,7 +54,7 @@ def ladder(
     from cutaway.model.config import read_config
 
     console, results = error_console(), []
-    with first_use(console) as (fetching, _), console.status("") as status:
+    with first_use(console) as (fetching, _), stages(console) as stage:
         path = resolve(model, fetching).path
         with open_model(path) as source:
             config = read_config(source)
@@ -64,13 +65,7 @@ def ladder(
 
         workload = mixed_workload(requests, config.vocab_size)
 
-        def tell(text: str) -> None:
-            if console.is_terminal:
-                status.update(text)
-            else:
-                console.print(f"{text} …", soft_wrap=True, markup=False)
-
-        for result in climb(load, workload, RUNGS, tell):
+        for result in climb(load, workload, RUNGS, stage.begin):
             results.append(result)
     if svg is not None:
         _draw(svg, f"The ladder: {config.name}, {requests} requests", results)

@@ -11,11 +11,13 @@ from typing import Annotated, Final
 
 import typer
 
-from cutaway.cli.console import error_console, first_use
+from cutaway.cli.console import FetchProgress, error_console, first_use
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import KVDtype, Threads
 from cutaway.cli.prompt import read_prompt
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.stages import stages
+from cutaway.errors import InvalidRequestError, counted
+from cutaway.hub import resolve
 
 TEXT: Final = (
     "The capital of France is Paris, which lies on the Seine. In the year 1889 a tower of iron was built there; many "
@@ -55,7 +57,7 @@ def parity(
     told = TEXT if text is None and file is None else read_prompt(text, file, "parity")
 
     # Imported here: the other commands shall not wait for the compiler to load.
-    from cutaway.audit.parity.against import stand_beside
+    from cutaway.audit.parity.against import check_interpreter, stand_beside
     from cutaway.audit.parity.parity import LONGEST_TEXT, measure_parity
     from cutaway.audit.parity.streams import Streams
     from cutaway.cli.parity_tables import parity_dict, parity_pages
@@ -67,8 +69,16 @@ def parity(
     from cutaway.tokenizer.legal_text import check_legal
 
     check_legal(told, "the text")
+    console = error_console()
+    with FetchProgress(console) as fetching:
+        path = resolve(model, fetching).path
+    if against is not None:
+        with stages(console) as stage:
+            stage.begin("looking for torch and transformers")
+            check_interpreter(path, python)
     with (
-        first_use(error_console()) as (fetching, compiling),
+        first_use(console) as (fetching, compiling),
+        stages(console) as stage,
         LLM(
             model,
             threads=threads,
@@ -89,16 +99,18 @@ def parity(
             needed = 4 * sum(math.prod(tensor.shape) for tensor in source.tensors.values())
             remedy = "Free memory, or take a smaller model of the same family."
             check_free(needed, "the model by definition", remedy)
+            stage.begin("reading the weights in float64")
             _, exact = load_reference(source)
         streams = None if against is None else Streams(llm.runner.config.num_layers)
-        found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams)
+        stage.begin(f"{counted(len(ids), 'token')} through the engine and in float64")
+        found = measure_parity(llm.runner, exact, ids, kv_dtype=kv_dtype, streams=streams, told=stage.at)
         foreign = None
         if streams is not None:
+            stage.begin("the same through transformers")
             foreign = stand_beside(llm.model.path, ids, python, streams, llm.runner.config)
     if as_json:
         typer.echo(json.dumps(parity_dict(found, foreign), allow_nan=False))
     else:
-        console = output_console()
-        print_whole(console, parity_pages(found, foreign, layers))
+        print_whole(output_console(), parity_pages(found, foreign, layers))
     if found.first_over is not None or not found.same_bits or (foreign is not None and foreign.first_over is not None):
         raise typer.Exit(BROKEN)

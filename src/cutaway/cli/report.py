@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cutaway.cli.console import first_use
 from cutaway.cli.files import check_apart, check_can_be_written, write_result
-from cutaway.errors import InvalidRequestError
+from cutaway.cli.stages import stages
+from cutaway.errors import InvalidRequestError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,14 +95,17 @@ class AskedExplanation:
 
             def finish(output: "RequestOutput", params: "SamplingParams", console: "Console") -> None:
                 ledger = seen.ledger(output.request_id)
-                self._show(explain_output(llm, output, params, seen.steps, seen.decisions, ledger), console)
+                with first_use(console), stages(console) as stage:
+                    stage.begin(f"explaining {counted(len(output.outputs[0].token_ids), 'token')}")
+                    found = explain_output(llm, output, params, seen.steps, seen.decisions, ledger, stage.at)
+                self._show(found, console)
 
             yield finish
 
     def _show(self, found: Any, console: "Console") -> None:
         from cutaway.audit.explain.data import explanation_dict
         from cutaway.audit.explain.report import write_report
-        from cutaway.cli.explain_text import explanation_pages
+        from cutaway.cli.explain_text import check_places, explanation_pages
         from cutaway.cli.tables import print_whole
 
         if self.in_terminal:
@@ -110,3 +115,4 @@ class AskedExplanation:
         if self.report is not None:
             write_report(self.report, found)
             console.print(f"{self.report}: open it in a browser", style="dim", soft_wrap=True)
+        check_places(found, self.places)  # last: the answer took its time, and its positions are known only now

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cutaway.cli.ask import ask, listen
-from cutaway.cli.console import INTERRUPTED, CompileProgress, error_console, first_use, generated, say
+from cutaway.cli.closing_line import closing_line
+from cutaway.cli.console import INTERRUPTED, CompileProgress, error_console, first_use, say
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
 from cutaway.cli.options import (
@@ -39,7 +40,6 @@ from cutaway.cli.options import (
     Stop,
     System,
     Threads,
-    effective,
     with_advice,
 )
 from cutaway.cli.prompt import read_question
@@ -192,7 +192,8 @@ def _print_summary(answer: Answer) -> None:
     """What stands behind an answer on standard error: a line of statistics, and the ledger where it is wanted."""
     console = error_console()
     say("\n")
-    console.print(_summary(answer), style="dim", soft_wrap=True)
+    line = closing_line(answer.output, answer.params, interrupted=answer.interrupted)
+    console.print(line, style="dim", soft_wrap=True)
     if answer.ledger is not None:
         from cutaway.cli.tables import print_whole, shared_ledger_table
 
@@ -209,30 +210,6 @@ def _end(answer: Answer, *, is_recorded: bool) -> None:
     written = answer.output.record
     if written is not None and "error" in written:  # told already; the answer is whole nevertheless
         raise typer.Exit(CapacityError.exit_code)
-
-
-def _summary(answer: Answer) -> str:
-    """Counts, rates, why it ended, and what would give the same answer again."""
-    output, numbers = answer.output, answer.output.statistics
-    ending = (
-        "interrupted"
-        if answer.interrupted
-        else {"stop": "end of answer", "length": "length limit", None: "no token"}[output.outputs[0].finish_reason]
-    )
-    return (
-        f"{numbers.prompt_tokens} prompt tokens in {numbers.prefill_seconds:.2f} s, {numbers.prefill_rate:.0f} tok/s · "
-        f"{generated(numbers)} · {ending} · {_sampling(answer.params)} · seed {output.seed}"
-    )
-
-
-def _sampling(params: Any) -> str:
-    """What decided on the distribution that tokens were drawn from, by the names of the options."""
-    names = ("top_k", "top_p", "min_p") if params.temperature else ()
-    in_effect = effective(params)
-    further = [
-        f"{name.replace('_', '-')} {in_effect[name]:g}" for name in (*names, "repetition_penalty") if name in in_effect
-    ]
-    return ", ".join([f"temperature {params.temperature:g}", *further])
 
 
 def _logprobs(entries: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.ask import ask, listen
+from cutaway.cli.closing_line import closing_line
 from cutaway.cli.console import INTERRUPTED, error_console, first_use, say
 from cutaway.cli.missing_template import missing_template_told
 from cutaway.cli.models import ModelName
@@ -35,6 +36,7 @@ from cutaway.cli.options import (
 )
 from cutaway.cli.prompt import read_question
 from cutaway.cli.report import AskedExplanation, Explain, ExplanationFile, Places, Report
+from cutaway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from cutaway.audit.taps.request import TapRequest
@@ -88,7 +90,7 @@ def trace(
     from cutaway.sampling.params import SamplingParams
 
     asked = AskedExplanation(report, explanation, explain, tuple(at or ()))
-    request = TapRequest(*(tap or ())) if tap or not asked.wanted else None
+    request = TapRequest(*tap) if tap else None
     limit = parse_bytes(max_tap_bytes, "max_tap_bytes")
     given = {
         "temperature": temperature,
@@ -101,6 +103,12 @@ def trace(
     }
     # What is wrong with them is told before anything is loaded.
     asked.check(SamplingParams(**with_advice(given, {})), None if request is None else out)
+    if request is None and not asked.wanted:
+        raise InvalidRequestError(
+            "there is no tap, and no explanation is wanted. Name a tensor, as in --tap 'layers.*.resid', or add "
+            "--explain, --report FILE or --explanation FILE.",
+            "tap",
+        )
     text = read_question(prompt, file, "trace", raw=raw, system=system, chat_template=chat_template)
 
     from cutaway.engine.llm import LLM
@@ -130,12 +138,13 @@ def trace(
             raise typer.Exit(INTERRUPTED) from None
         say("\n")
         output = stream.output()
+        _tell(closing_line(output, params))
         if folder is not None:
             assert request is not None
             size = _write(folder, llm, output, params, request, kv_dtype)
     if folder is not None:
         assert output.taps is not None
-        _tell(f"{out}: {len(output.taps):,} tensors, {size:,} bytes · seed {output.seed}")
+        _tell(f"{out}: {len(output.taps):,} tensors, {size:,} bytes")
     finish(output, params, error_console())
 
 

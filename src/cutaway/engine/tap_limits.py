@@ -71,10 +71,12 @@ class TapAdmission:
         watch = taps.watch(runner, prompt_ids, max_new_tokens, params.n)
         if watch.num_bytes > self._limits.max_bytes:
             raise CapacityError(
-                f"the taps would keep up to {watch.num_bytes:,} bytes, {watch.describe()}; the limit (max_tap_bytes) "
-                f"is {self._limits.max_bytes:,}. Name fewer layers or positions, lower max_tokens, or raise the limit.",
+                f"the taps would keep up to {watch.num_bytes:,} bytes, {watch.describe()}; the limit (max_tap_bytes, "
+                f"--max-tap-bytes) is {self._limits.max_bytes:,}. Name fewer layers or positions, lower max_tokens, or "
+                "raise the limit.",
                 "taps",
             )
+        watch.prepare()
         return Watched(watch)
 
 
@@ -84,5 +86,6 @@ def check_room(watched: Watched, others: Iterable[Watched | None], limits: TapLi
     if taken + watched.watch.num_bytes > limits.max_bytes:
         raise QueueFullError(
             f"the taps would keep up to {watched.watch.num_bytes:,} bytes, and those of other requests {taken:,}; the "
-            f"limit (max_tap_bytes) is {limits.max_bytes:,}. Try again when one of them has ended, or raise the limit."
+            f"limit (max_tap_bytes, --max-tap-bytes) is {limits.max_bytes:,}. Try again when one of them has ended, or "
+            "raise the limit."
         )

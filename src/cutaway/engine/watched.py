@@ -34,6 +34,9 @@ class Watch(Protocol):
     def describe(self) -> str:
         """What ``num_bytes`` are for, to be told where they are too many."""
 
+    def prepare(self) -> None:
+        """Before the first step, once ``num_bytes`` are allowed: compile what no step shall wait for."""
+
     def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins, maybe the last one once more: that one did not count. rows: of each sequence that it has."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from cutaway.audit.explain.attention import Looked, kept_of_head
 from cutaway.audit.explain.replay import Replay, replay_bytes
 from cutaway.audit.explain.steps import watched_steps
+from cutaway.audit.layer_progress import Told, nobody
 from cutaway.audit.lens import LensRow, lens_of
 from cutaway.audit.request_ledger import SharedLedger, StepMeter
 from cutaway.audit.walk.choice import Choice as SeenChoice
@@ -23,7 +24,7 @@ from cutaway.engine.choice import Choice
 from cutaway.engine.llm import LLM
 from cutaway.engine.outputs import FinishReason, RequestOutput, Statistics
 from cutaway.engine.step_outcome import SeenStep
-from cutaway.errors import ComputationError, InvalidRequestError
+from cutaway.errors import ComputationError, InvalidRequestError, counted
 from cutaway.memory.available import check_free
 from cutaway.ops.cpu.threads import float_environment
 from cutaway.ops.numerics import NUMERICS_VERSION
@@ -135,8 +136,11 @@ def explain_output(
     steps: Sequence[SeenStep] = (),
     decisions: Sequence[Decision] = (),
     ledger: SharedLedger | None = None,
+    told: Told = nobody,
 ) -> Explanation:
-    """Explain an answer that is there. params: those in effect, with ``output.seed``. Raises as ``explain``."""
+    """Explain an answer that is there. params: those in effect, with ``output.seed``; told: how far it is. Raises as
+    ``explain``.
+    """
     runner, tokenizer = llm.runner, llm.tokenizer
     prompt, answer = output.prompt_token_ids, list(output.outputs[0].token_ids)
     _check_memory(llm, len(prompt), len(answer))
@@ -147,8 +151,10 @@ def explain_output(
     kept = kept_of_head(len(answer), runner.config)
     chosen_in = _steps_of(output.request_id, len(prompt), steps)
     tokens: list[ExplainedToken] = []
-    for rows in replay.open_rows(len(prompt) - 1, [prompt[-1], *answer[:-1]] if answer else [], kept):
+    chosen_from = [prompt[-1], *answer[:-1]] if answer else []
+    for rows in replay.open_rows(len(prompt) - 1, chosen_from, kept, told):
         first = len(tokens)
+        told(f"the lens of {counted(len(rows.logits), 'token')}")
         ids = answer[first : first + len(rows.logits)]
         lens = lens_of(runner, tokenizer.piece, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):

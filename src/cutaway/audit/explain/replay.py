@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.audit.explain.attention import Looked, LookedRows
+from cutaway.audit.layer_progress import Told, nobody, telling
 from cutaway.audit.lens import lens_bytes
 from cutaway.audit.taps.attention_rows import attention_rows, prepare_attention_rows
 from cutaway.engine.runner import ModelRunner
@@ -77,8 +78,9 @@ class Replay:
             batch = make_batch([Piece(start, ids[start : start + size], self._pages)])
             runner.team.run(forward_compiled, runner.loaded.record, batch, self.pool.record, work)
 
-    def open_rows(self, start: int, ids: Sequence[int], kept: int) -> Iterator[OpenRows]:
-        """Open: the tokens from position ``start`` on, chunk by chunk. kept: positions of each head's attention.
+    def open_rows(self, start: int, ids: Sequence[int], kept: int, told: Told = nobody) -> Iterator[OpenRows]:
+        """Open: the tokens from position ``start`` on, chunk by chunk. kept: positions of each head's attention. told:
+        how far it is, at each layer.
 
         Raises ComputationError where the derived attention is not the engine's, to the bit.
         """
@@ -90,8 +92,9 @@ class Replay:
             tokens = ids[first : first + size]
             batch = make_batch([Piece(start + first, tokens, self._pages, outputs=len(tokens))])
             tap = _Rows(runner, work, self.pool, batch, LookedRows(config, start + first, len(tokens), kept))
+            heard = telling(tap, told, first, first + len(tokens), len(ids), config.num_layers)
             with float_environment():
-                rebind({"tap": tap})(alone.members()[0], runner.loaded.record, batch, self.pool.record, work)
+                rebind({"tap": heard})(alone.members()[0], runner.loaded.record, batch, self.pool.record, work)
             logits = np.array(work.logits[: len(tokens), : runner.vocab_size])
             yield OpenRows(start + first, tap.residual, tap.looked.looked(), logits)
 

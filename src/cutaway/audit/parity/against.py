@@ -21,7 +21,7 @@ from cutaway.audit.parity import transformers_process
 from cutaway.audit.parity.budgets import SIGMAS, rms, root_mean_square
 from cutaway.audit.parity.foreign_config import read_otherwise
 from cutaway.audit.parity.streams import Streams, relative_rows
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InvalidRequestError
 from cutaway.model.config import ModelConfig
 
 AGAINST: Final = "transformers"
@@ -71,40 +71,62 @@ def stand_beside(path: Path, ids: Sequence[int], python: Path | None, streams: S
     return replace(foreign, otherwise=read_otherwise(path, json.loads(str(found["config"])), config))
 
 
+def check_interpreter(path: Path, python: Path | None = None) -> None:
+    """Whether the interpreter has what the model at ``path`` takes there, before any work. Raises InvalidRequestError
+    where it hasn't.
+    """
+    _run(_interpreter(python), path)
+
+
 def ask_transformers(path: Path, ids: Sequence[int], python: Path | None = None) -> dict[str, Array]:
     """What ``transformers_process`` writes. python: the interpreter that has it; None: this one.
 
-    Raises CutawayError where it can't be run, with the reason.
+    Raises InvalidRequestError where it can't be run, with the reason.
     """
-    interpreter = Path(sys.executable) if python is None else python
-    script = Path(transformers_process.__file__).resolve()
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.npz"
-        try:
-            process = subprocess.run(
-                [str(interpreter), str(script), str(path.resolve()), str(target)],
-                input=json.dumps([int(each) for each in ids]),
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        except OSError as error:
-            raise CutawayError(f"{str(interpreter)!r} can't be started ({error.strerror}). Check --python.") from error
-        except subprocess.TimeoutExpired as error:
-            raise CutawayError(f"transformers gave no answer in {SECONDS:.0f} s. Try a shorter text.") from error
-        said = _answer(process, interpreter)
-        if "cannot" in said:
-            missing = "ModuleNotFoundError" in said["cannot"] or "ImportError" in said["cannot"]
-            remedy = (
-                f"Install them for {interpreter}: pip install torch transformers gguf; or name an interpreter that has "
-                "them with --python."
-                if missing
-                else "Name a folder of safetensors of the model, which it reads as it is; or leave out --against."
-            )
-            raise CutawayError(f"transformers can't run this model: {said['cannot'][:MOST_SAID].rstrip('.')}. {remedy}")
+        _run(_interpreter(python), path, target, ids)
         with np.load(target, allow_pickle=False) as found:
             return {name: np.array(found[name]) for name in found.files}
+
+
+def _interpreter(python: Path | None) -> Path:
+    return Path(sys.executable) if python is None else python
+
+
+def _run(interpreter: Path, path: Path, target: Path | None = None, ids: Sequence[int] = ()) -> None:
+    """One process; without a target it only looks for the libraries."""
+    script = Path(transformers_process.__file__).resolve()
+    try:
+        process = subprocess.run(
+            [str(interpreter), str(script), str(path.resolve()), *([] if target is None else [str(target)])],
+            input=json.dumps([int(each) for each in ids]),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{str(interpreter)!r} can't be started ({error.strerror}). Check --python.", "python"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise InvalidRequestError(
+            f"transformers gave no answer in {SECONDS:.0f} s. Try a shorter text.", "text"
+        ) from error
+    said = _answer(process, interpreter)
+    if "missing" in said:
+        raise InvalidRequestError(
+            f"{said['missing'][:MOST_SAID]} is not installed in {interpreter}. Install what is needed there: pip "
+            "install torch transformers gguf; or name an interpreter that has them with --python.",
+            "python",
+        )
+    if "cannot" in said:
+        raise InvalidRequestError(
+            f"transformers can't run this model: {said['cannot'][:MOST_SAID].rstrip('.')}. Name a folder of "
+            "safetensors of the model, which it reads as it is; or leave out --against.",
+            "against",
+        )
 
 
 def _answer(process: "subprocess.CompletedProcess[str]", interpreter: Path) -> dict[str, str]:
@@ -112,9 +134,10 @@ def _answer(process: "subprocess.CompletedProcess[str]", interpreter: Path) -> d
         said: dict[str, str] = json.loads(process.stdout)
     except ValueError:
         last = (process.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise CutawayError(
+        raise InvalidRequestError(
             f"{interpreter} ended with code {process.returncode} and no answer: {last[:MOST_SAID]}. Check that torch "
-            "and transformers work there."
+            "and transformers work there.",
+            "python",
         ) from None
     return said
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.audit.layer_progress import Told, nobody, telling
 from cutaway.audit.parity.budgets import budget_of, root_mean_square
 from cutaway.audit.parity.companion import Companion
 from cutaway.audit.parity.independent import IndependentSum
@@ -178,10 +179,16 @@ def _reference_of(call: Call, own: tuple[Any, ...]) -> Doubles:
 
 
 def measure_parity(
-    runner: ModelRunner, exact: Model, ids: Sequence[int], *, kv_dtype: str = "f16", streams: Streams | None = None
+    runner: ModelRunner,
+    exact: Model,
+    ids: Sequence[int],
+    *,
+    kv_dtype: str = "f16",
+    streams: Streams | None = None,
+    told: Told = nobody,
 ) -> Parity:
     """Run the ids both ways. exact: the model by definition, from ``model.reference.load_reference``; streams: is given
-    both residual streams.
+    both residual streams; told: how far it is, at each layer.
 
     The runner's own pool and workspace are left alone. Raises InvalidRequestError for a text that is too long or too
     short, or has ids that the vocabulary hasn't.
@@ -203,7 +210,6 @@ def measure_parity(
     comparison = _Comparison(companion, frozenset(taps_of(config)), kv_dtype, streams)
     shadow = Shadow(exact, kv_dtype, comparison.call)
     shadow.pool = pool
-    forward = rebind({**shadow.table(), "tap": comparison.tap}, "forward_parity")
     alone = ThreadTeam(1)
     end = _End(ids)
     same_bits = True
@@ -212,6 +218,8 @@ def measure_parity(
         batch: Batch = make_batch([Piece(start, tokens, list(range(num_pages)), outputs=len(tokens))])
         runner.team.run(forward_compiled, runner.loaded.record, batch, pool.record, work)
         closed = np.array(work.logits[: len(tokens), : runner.vocab_size])
+        tap = telling(comparison.tap, told, start, start + len(tokens), len(ids), config.num_layers)
+        forward = rebind({**shadow.table(), "tap": tap}, "forward_parity")
         with float_environment():
             forward(alone.members()[0], runner.loaded.record, batch, pool.record, work)
         opened = work.logits[: len(tokens), : runner.vocab_size]

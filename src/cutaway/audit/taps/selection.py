@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.audit.taps.tensors import ALIASES, TapTensor
-from cutaway.errors import InvalidRequestError, shown
+from cutaway.errors import InvalidRequestError, counted, shown
 
 SYNTAX: Final = re.compile(r"(?:layers\.(?P<layers>[^.@]*)\.)?(?P<name>[^@]+)(?:@(?P<places>.*))?", re.DOTALL)
 RANGE: Final = re.compile(r"(?P<steps>steps?:)?(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.ASCII)
@@ -118,9 +118,16 @@ def positions_of(selection: Selection, of_outputs: bool, num_prompt: int, num_po
 
 def _no_position(selection: Selection, places: str, num_prompt: int, num_positions: int) -> InvalidRequestError:
     at = "" if places == selection.places else f", at {shown(places)},"
+    generated = num_positions - num_prompt
+    if places.startswith("step"):
+        there = f"the request has the steps 0 to {generated} at most" if generated else "the request has step 0 alone"
+    else:
+        prompt = counted(num_prompt, "position")
+        there = (
+            f"the request has {prompt} of the prompt, {num_positions} with the answer at most: 0 to {num_positions - 1}"
+        )
     return InvalidRequestError(
-        f"the tap {shown(selection.text)}{at} selects no position: the request has {num_prompt} of the prompt and "
-        f"{num_positions} at most. Name some of 0 to {num_positions - 1}, or raise max_tokens.",
+        f"the tap {shown(selection.text)}{at} selects no position: {there}. Name some of these, or raise max_tokens.",
         "taps",
     )
 

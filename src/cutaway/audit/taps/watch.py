@@ -43,8 +43,6 @@ class TapWatch:
         self._by_operation: dict[tuple[str, int], list[TapTensor]] = {}
         for tensor, layer in plan.wanted:
             self._by_operation.setdefault((tensor.source, layer), []).append(tensor)
-        if any(tensor.name in DERIVED for tensor, _ in plan.wanted):
-            prepare_attention_rows(runner)
         self._rooms: dict[tuple[TapTensor, int, int | None], TapRoom] = {}  # once a step brings rows
         self._seen: dict[int, int] = {}  # of each choice, positions from the first on; see ``_seen_of``
         self._here: list[_Wanted] = []  # of the step
@@ -53,6 +51,12 @@ class TapWatch:
     def describe(self) -> str:
         """What the bytes are for."""
         return self.plan.describe()
+
+    def prepare(self) -> None:
+        """Compile what derived tensors take."""
+        runner = self._runner()
+        if runner is not None and any(tensor.name in DERIVED for tensor, _ in self.plan.wanted):
+            prepare_attention_rows(runner)
 
     def begin(self, rows: Sequence[StepRows]) -> None:
         """A step begins: find its rows that are wanted."""
