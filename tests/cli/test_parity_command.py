@@ -115,4 +115,8 @@ def test_libraries_are_looked_for_before_anything_is_computed(
     result = cutaway_here(
         monkeypatch, capsys, "parity", str(smollm2_path), "--against", "transformers", "--python", str(python)
     )
-    assert_refused(result, 2, f"{missing} is not installed in {python}. Install", "pip install torch transformers gguf")
+    stage, error = result.stderr.splitlines()
+    assert stage == "looking for torch and transformers …"
+    assert error.startswith(f"error: {missing} is not installed in {python}. Install")
+    assert "pip install torch transformers gguf" in error
+    assert (result.stdout, result.returncode) == ("", 2)

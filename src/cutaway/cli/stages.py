@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-
-from cutaway.cli.walk_text import clipped
+from rich.text import Text
 
 
 class Stages:
@@ -38,7 +37,9 @@ class Stages:
             self._write("\r\x1b[K")
 
     def _draw(self, text: str) -> None:
-        self._write(f"\r\x1b[K{clipped(text, self._console.width - 1)}")  # a full line would begin another
+        line = Text(text)
+        line.truncate(self._console.width - 1, overflow="ellipsis")  # a full line would begin another
+        self._write(f"\r\x1b[K{line.plain}")
 
     def _write(self, text: str) -> None:
         self._console.file.write(text)
