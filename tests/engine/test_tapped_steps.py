@@ -194,3 +194,28 @@ def test_a_step_within_a_step_is_an_error(runner: ModelRunner, again: Callable[[
     assert len(errors) == 2
     assert runner.num_steps == count + 1
     again(runner)  # the team is free again
+
+
+def test_a_step_after_a_fork_is_an_error(runner: ModelRunner) -> None:
+    """It would wait for threads that the new process doesn't have; one thread alone waits for nobody."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            for step in (runner.step, lambda batch: runner.step_tapped(batch, [Eye([("embed", -1)])])):
+                try:
+                    step(make_batch(PIECES))
+                    os.write(writer, b"computed\n")
+                except CutawayError as error:
+                    os.write(writer, str(error).encode() + b"\n")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    patience = threading.Timer(300, lambda: os.kill(process, signal.SIGKILL))
+    patience.start()
+    with open(reader, encoding="utf-8") as pipe:
+        said = pipe.read()
+    patience.cancel()
+    os.waitpid(process, 0)
+    assert said.count("computed") == 2 * (runner.team.size == 1)
+    assert said.count(f"are those of process {os.getpid()}, and a fork takes none along") == 2 * (runner.team.size > 1)

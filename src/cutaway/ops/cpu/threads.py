@@ -6,6 +6,7 @@ wait without using the processor. Each member runs in the floating-point environ
 names, and restores the caller's.
 """
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -60,6 +61,7 @@ class ThreadTeam:
         self._inboxes: list[queue.SimpleQueue[Any]] = []  # first: close() reads it even after a refusal
         check_threads(size)
         self.size = size
+        self._process = os.getpid()
         self._shared = shared_block(size)
         self._members = self._records(size)
         # One step at a time, whoever calls. Whose thread has the turn while a step is being computed is within it.
@@ -107,8 +109,9 @@ class ThreadTeam:
         (Ctrl-C) is raised after the step: a member that didn't come would leave the others in a barrier, and a caller
         who left early would leave them writing into memory that is given away.
 
-        Raises CutawayError within a step of the same team.
+        Raises CutawayError within a step of the same team, and after a fork.
         """
+        self._check_process()
         members = self.members(notes) if active in (None, self.size) else self._records(active or 0)
         # All that may fail or be interrupted comes before anybody has begun.
         calls = [ready_call(function, member, *arguments) for member in members]
@@ -167,11 +170,19 @@ class ThreadTeam:
         return self._step
 
     def check_not_within(self) -> None:
-        """Raises CutawayError where a step of the team has called into Python, and this is called from there. Waits
-        for the step of another thread.
+        """Raises CutawayError where a step of the team has called into Python, and this is called from there; and after
+        a fork. Waits for the step of another thread.
         """
+        self._check_process()
         with self._turn:
             self._free_step()
+
+    def _check_process(self) -> None:
+        if self.size > 1 and os.getpid() != self._process:
+            raise CutawayError(
+                f"this team's threads are those of process {self._process}, and a fork takes none along. Load the "
+                "model in the new process, or start processes with the method 'spawn'."
+            )
 
     def close(self) -> None:
         """End the threads. The team can't be used after it."""
