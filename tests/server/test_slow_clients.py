@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cutaway import LLM
+from cutaway.server.http import body_time
 from cutaway.server.http.body_time import PATIENCE, BodyTime
 from cutaway.server.http.connection import Connection
 from support.gate import gated
@@ -23,7 +24,7 @@ BODY = b'{"prompt": "x", "max_tokens": 1}'
 def impatient(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
     """A server with short limits."""
     monkeypatch.setattr(Connection, "patience", SHORT)
-    monkeypatch.setattr(BodyTime.__init__, "__defaults__", (SHORT, time.monotonic))
+    monkeypatch.setattr(body_time, "PATIENCE", SHORT)
     with running(llm) as started:
         yield started
 

@@ -67,7 +67,8 @@ class RequestLog:
             residual = self._residuals[choice] = roll(self._residuals[choice], outcome.residual)
             number = self._lengths[choice]
             self._lengths[choice] = number + 1
-            more = further_fields(sample, delta, self._has_logprobs)
+            is_usual = delta.finish_reason is None and not self._has_logprobs
+            more = {} if is_usual else further_fields(sample, delta, self._has_logprobs)
             if further is not None:
                 more.update(further(choice))
             lines.append(
