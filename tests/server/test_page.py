@@ -498,7 +498,8 @@ def test_the_map(browser: Browser, keyed: RunningServer, llm: LLM) -> None:
         assert squares.nth(max(drawn)).get_attribute("title") == f"block {max(drawn)}: sequence 1"
         assert "of another key, cached or free" in str(squares.last.get_attribute("title"))
         assert "rivers" not in plan.content()
-        page.click("#stop")  # while it answers
+        if page.locator("#stop").is_visible():  # it may have ended, where looking took many steps
+            page.click("#stop")
         gate.open()
         other.close()
         plan.click("#pause")
