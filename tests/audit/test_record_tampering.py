@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -419,13 +420,16 @@ def test_a_fault_of_hashing_ends_the_record_and_no_answer(
     assert (found.same_bits, found.tokens) == (True, 2)
 
 
+def copied(record: Path, target: Path) -> tuple[Path, Path]:
+    """The folder of a record's values, copied; and where the record itself would be beside it."""
+    copy = target / record.name
+    shutil.copytree(folder_of(record), folder_of(copy))
+    return copy, folder_of(copy)
+
+
 def test_values_are_named(valued: Path, smollm2_path: Path, tmp_path: Path) -> None:
     """One bit of one number in a file beside the record, whose digest somebody has put right."""
-    copy = tmp_path / valued.name
-    folder = folder_of(copy)
-    folder.mkdir()
-    for each in folder_of(valued).iterdir():
-        (folder / each.name).write_bytes(each.read_bytes())
+    copy, folder = copied(valued, tmp_path)
     lines = contents(valued)
     assert verify(write_chained(copy, lines), str(smollm2_path), threads=1).same_bits
     number = next(n for n, line in enumerate(lines) if line["kind"] == "token")
@@ -448,11 +452,7 @@ def test_values_are_named(valued: Path, smollm2_path: Path, tmp_path: Path) -> N
 
 def test_all_values_are_compared(valued: Path, smollm2_path: Path, tmp_path: Path) -> None:
     """Values that lie where nothing is computed, that are missing, or of no operation: a replay would never look."""
-    copy = tmp_path / valued.name
-    folder = folder_of(copy)
-    folder.mkdir()
-    for each in folder_of(valued).iterdir():
-        (folder / each.name).write_bytes(each.read_bytes())
+    copy, folder = copied(valued, tmp_path)
     lines = contents(valued)
     number = [n for n, line in enumerate(lines) if line["kind"] == "token"][1]
     (place,) = lines[number]["tensors"]

@@ -7,11 +7,11 @@ closed, timed, tapped, open.
 import ctypes
 from collections.abc import Callable, Generator, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cutaway.engine.steps import Look, Tap
+from cutaway.engine.steps import Look, Tap, TapName
 from cutaway.errors import CutawayError, InvalidRequestError, shown
 from cutaway.formats.source import ModelSource
 from cutaway.memory.kv_cache import KVPool, allocate_kv_pool, copy_page
@@ -52,6 +52,14 @@ def choose_context(asked: int | None, config: ModelConfig) -> int:
             "max_model_len",
         )
     return int(asked)
+
+
+class _ShownStep(NamedTuple):
+    """What tapped steps of one size show."""
+
+    size: tuple[int, int]  # T and O
+    shown: list[Shown]  # in the forward's order
+    places: dict[TapName, int]  # in it
 
 
 def _showing(
@@ -114,7 +122,7 @@ class ModelRunner:
         self.limits = Limits(max_tokens, max_outputs, self.team.size, self.context, pages * page_length // SUBTILE)
         self.dimensions = dimensions(self.config, self.limits)
         self.workspace = allocate_workspace(self.dimensions)
-        self._shown: tuple[tuple[int, int], list[Shown]] = ((0, 0), [])  # by the last tapped step's T and O
+        self._shown = _ShownStep((0, 0), [], {})  # of the last tapped step
         self.num_steps = 0  # so far, by whomever: each of them may have written to any page
 
     def _check(self, batch: Batch) -> None:
@@ -186,25 +194,25 @@ class ModelRunner:
 
         return check
 
-    def _shown_by(self, batch: Batch) -> list[Shown]:
+    def _shown_by(self, batch: Batch) -> "_ShownStep":
         """What a step like this one shows. Checked against the shape table; kept for the next one of its size."""
         size = len(batch.tokens), len(batch.output_rows)
-        kept, shown = self._shown  # at once: another thread may change it
-        if kept != size:
+        found = self._shown  # at once: another thread may change it
+        if found.size != size:
             shown = shown_by_step(self.loaded.record, batch, self.workspace)
             check = self._shape_check(batch)
             for each in shown:
                 check(*each)
-            self._shown = size, shown
-        return shown
+            places = {(each.name, each.layer): place for place, each in enumerate(shown)}
+            self._shown = found = _ShownStep(size, shown, places)
+        return found
 
     def step_tapped(self, batch: Batch, looks: Sequence[Look]) -> Floats:
         """Tapped: as closed, but where one of the ``looks`` wants an operation, the threads stop behind it until it was
         shown. What it raises then is raised after the step.
         """
         self._check(batch)
-        shown = self._shown_by(batch)
-        places = {(each.name, each.layer): place for place, each in enumerate(shown)}
+        _, shown, places = self._shown_by(batch)
         looking: dict[int, list[Look]] = {}  # by place
         for look in looks:
             for name in look.wanted:
