@@ -4,7 +4,7 @@ In: logits [V] float32. Out: the logarithm of the row's sum of exponentials, fro
 token follows, its rank, and the likeliest tokens with theirs.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from cutaway.ops.cpu.math import exp, log
 from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
-    bits_as_int,
     count_lanes,
     first_lane,
     lane_max,
@@ -21,7 +20,6 @@ from cutaway.ops.simd import (
     lanes_at_most,
     load,
     load_int,
-    minimum,
     splat,
     splat_int,
     sub,
@@ -30,8 +28,6 @@ from cutaway.ops.simd import (
 from cutaway.ops.simd.registers import LANES
 from cutaway.sampling.row import FARTHEST, INFINITY_BITS, SamplerScratch, distance_at, temperature
 from cutaway.sampling.steps import SUM_BLOCK, top_k
-
-ALL_LANES: Final = (1 << LANES) - 1
 
 
 @jit
@@ -43,39 +39,35 @@ def log_total(logits: Floats, tail: Floats, peak: np.float32) -> np.float32:
     V = logits.shape[0]
     total = zeros(1)
     for start in range(0, V, SUM_BLOCK):
-        part, lowest = zeros(1), splat(np.float32(-np.inf))
         if start + SUM_BLOCK <= V and peak < FARTHEST:
-            part, lowest = _finite_part(logits, peak, start)
-        if lanes_at_most(splat(-FARTHEST), lowest) != ALL_LANES:
-            part = _part(logits, tail, peak, start)
-        total = add(total, part)
+            total = add(total, _whole_part(logits, peak, start))
+        else:
+            total = add(total, _part(logits, tail, peak, start))
     return lane_max(log(splat(lane_sum(total))))
 
 
 @inner_jit
 def _part(logits: Floats, tail: Floats, peak: np.float32, start: int) -> Any:
-    """The lanes' sums over the block of ids from ``start`` on. Vectors of -∞ alone are left out."""
+    """The lanes' sums over the block of ids from ``start`` on. -∞ counts as e⁻⁸⁷, which no sum can see: one of the
+    row's lanes has the peak's 1.
+    """
     part = zeros(1)
     for i in range(start, min(start + SUM_BLOCK, logits.shape[0]), LANES):
-        distance = distance_at(logits, tail, peak, i)
-        if lanes_at_most(bits_as_int(distance), splat_int(INFINITY_BITS - 1)):
-            part = add(part, exp(sub(zeros(1), distance)))
+        part = add(part, exp(sub(zeros(1), distance_at(logits, tail, peak, i))))
     return part
 
 
 @inner_jit
-def _finite_part(logits: Floats, peak: np.float32, start: int) -> Any:
-    """The same in half the time, for a whole block of finite logits; and the lanes' least logits, to see that they are.
+def _whole_part(logits: Floats, peak: np.float32, start: int) -> Any:
+    """The same in half the time, for a whole block of a row without +∞.
 
-    The difference to a finite peak is the distance with another sign, or 0 with either.
+    The difference to the peak is the distance with another sign, or 0 with either.
     """
     base = logits.ctypes.data
-    part, lowest = zeros(1), splat(peak)
+    part = zeros(1)
     for i in range(start, start + SUM_BLOCK, LANES):
-        x = load(base + 4 * i)
-        lowest = minimum(x, lowest)
-        part = add(part, exp(sub(x, splat(peak))))
-    return part, lowest
+        part = add(part, exp(sub(load(base + 4 * i), splat(peak))))
+    return part
 
 
 @jit

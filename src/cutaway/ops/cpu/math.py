@@ -23,20 +23,20 @@ from cutaway.ops.simd import (
     minimum,
     mul,
     power_of_two,
-    round_even,
     shift_right,
     splat,
     splat_int,
     sub,
     sub_int,
     to_float,
-    to_int,
 )
 
 f32 = np.float32
 
 _EXP_LOW, _EXP_HIGH = f32(-87.0), f32(88.0)
 _LOG2_E: Final = f32(1.44269504)
+_SHIFT: Final = f32(1.5 * 2**23)
+"""Added to a number below 2²², it leaves the nearest integer, ties to even, in the sum's last bits."""
 _LN2_HIGH, _LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # their sum is ln 2; the high part has 9 bits
 _E0, _E1, _E2, _E3, _E4, _E5 = (
     f32(c)
@@ -58,14 +58,16 @@ def exp(x: Any) -> Any:
     x = n · ln 2 + r with |r| ≤ ln 2 / 2;  eˣ = 2ⁿ · (1 + r + r² · p(r)).
     """
     x = minimum(splat(_EXP_HIGH), maximum(splat(_EXP_LOW), x))  # in this order a NaN stays one
-    n = round_even(mul(x, splat(_LOG2_E)))
+    shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))
+    n = sub(shifted, splat(_SHIFT))
     r = fma(n, splat(-_LN2_LOW), fma(n, splat(-_LN2_HIGH), x))
     p = fma(splat(_E0), r, splat(_E1))
     p = fma(p, r, splat(_E2))
     p = fma(p, r, splat(_E3))
     p = fma(p, r, splat(_E4))
     p = fma(p, r, splat(_E5))
-    return mul(add(fma(p, mul(r, r), r), splat(f32(1.0))), power_of_two(to_int(n)))
+    scale = power_of_two(bits_as_int(shifted))
+    return fma(fma(p, mul(r, r), r), scale, scale)
 
 
 _SQRT_HALF_BITS: Final = 0x3F3504F3
