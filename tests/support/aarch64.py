@@ -117,6 +117,7 @@ def words() -> dict[str, Callable[..., None]]:
     found["to_float"] = lanewise(simd.to_float, 1, simd.load_int, simd.store)
     found["power_of_two"] = lanewise(simd.power_of_two, 1, simd.load_int, simd.store)
     found["exp"], found["log"] = lanewise(math.exp, 1, *floats), lanewise(math.log, 1, *floats)
+    found["add_exp"] = lanewise(math.add_exp, 2, *floats)
     found["to_int"] = lanewise(simd.to_int, 1, simd.load, simd.store_int)
 
     def look_up_bytes(low: int, high: int, x: int, q: int, out: int) -> None:

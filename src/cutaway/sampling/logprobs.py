@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.ops.cpu.arrays import Floats
-from cutaway.ops.cpu.math import exp, log
+from cutaway.ops.cpu.math import add_exp, log
 from cutaway.ops.kernel_cache import inner_jit, jit
 from cutaway.ops.simd import (
     add,
@@ -53,7 +53,7 @@ def _part(logits: Floats, tail: Floats, peak: np.float32, start: int) -> Any:
     """
     part = zeros(1)
     for i in range(start, min(start + SUM_BLOCK, logits.shape[0]), LANES):
-        part = add(part, exp(sub(zeros(1), distance_at(logits, tail, peak, i))))
+        part = add_exp(part, sub(zeros(1), distance_at(logits, tail, peak, i)))
     return part
 
 
@@ -66,7 +66,7 @@ def _whole_part(logits: Floats, peak: np.float32, start: int) -> Any:
     base = logits.ctypes.data
     part = zeros(1)
     for i in range(start, start + SUM_BLOCK, LANES):
-        part = add(part, exp(sub(load(base + 4 * i), splat(peak))))
+        part = add_exp(part, sub(load(base + 4 * i), splat(peak)))
     return part
 
 

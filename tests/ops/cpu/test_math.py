@@ -1,13 +1,14 @@
 """exp, log, sine and cosine: their error in units of the last place over the whole ranges that they state."""
 
 from decimal import Decimal
+from functools import partial
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from cutaway.ops.cpu.math import exp, log, sine_cosine
-from cutaway.ops.simd import load, store
+from cutaway.ops.cpu.math import add_exp, exp, log, sine_cosine
+from cutaway.ops.simd import load, splat, store
 from support.decimals import cos_sin
 from support.exact import ulp_error
 
@@ -16,6 +17,12 @@ from support.exact import ulp_error
 def _exp(x: int, out: int, count: int) -> None:
     for i in range(0, 4 * count, 64):
         store(out + i, exp(load(x + i)))
+
+
+@numba.njit
+def _add_exp_to(total: float, x: int, out: int, count: int) -> None:
+    for i in range(0, 4 * count, 64):
+        store(out + i, add_exp(splat(np.float32(total)), load(x + i)))
 
 
 @numba.njit
@@ -71,6 +78,28 @@ def test_exp_is_monotonic_where_attention_needs_it() -> None:
     """e^0 is 1 and nothing below 0 exceeds it: a weight of the greatest score is the greatest weight."""
     x = every(509, -(2.0**-30), -87.0)
     assert through(_exp, x).max() <= 1.0
+
+
+def test_the_power_that_is_added_over_its_range() -> None:
+    """Below 2.5 ulp; e^0 is exactly 1, the others are none above it; what is lower than -87 counts as -87."""
+    x = np.concatenate([every(1021, -(2.0**-30), -87.0), np.linspace(-87, 0, 1 << 20, dtype=np.float32)])
+    powers = through(partial(_add_exp_to, 0.0), x)
+    assert ulp_error(powers, np.exp(x.astype(np.longdouble))).max() < 2.5
+    assert powers.max() <= 1.0
+    ends = through(partial(_add_exp_to, 0.0), np.array([0.0, -0.0, -87.0, -88.0, -1e30, -np.inf] * 8, np.float32))
+    assert (ends[:2] == 1.0).all()
+    assert (ends[2:6] == powers[x == -87.0][0]).all()
+
+
+def test_a_power_is_added_by_one_rounding() -> None:
+    """The sum is that of the power's bits, in float64, rounded once."""
+    x = np.random.default_rng(0).uniform(-30, 0, 1 << 16).astype(np.float32)
+    powers = through(partial(_add_exp_to, 0.0), x).astype(np.float64)
+    for total in (1.0, 3.7, 1e-7, 49152.0):
+        sums = through(partial(_add_exp_to, total), x)
+        # The power's own last rounding is left out of the sum: by at most half an ulp of it.
+        error = np.abs(sums - (np.float64(np.float32(total)) + powers))
+        assert (error <= 0.5 * np.spacing(sums) + 2.0**-24 * powers).all()
 
 
 def test_log_over_its_range() -> None:

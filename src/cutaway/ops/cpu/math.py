@@ -70,6 +70,28 @@ def exp(x: Any) -> Any:
     return fma(fma(p, mul(r, r), r), scale, scale)
 
 
+_S0, _S1, _S2, _S3 = (f32(c) for c in (4.9999231626e-01, 1.6667114759e-01, 4.1890138389e-02, 8.3125009488e-03))
+
+
+@inner_jit
+def add_exp(total: Any, x: Any) -> Any:
+    """total + e to the power x, for x ≤ 0: a term of a long sum, in three quarters of the operations of ``exp`` and an
+    addition. x is clamped to -87. Relative error of the power below 2.5 ulp.
+
+    The polynomial is the shortest that is as good as float32, 1 + r + r² · p(r) with p of degree 3, found by the
+    Remez algorithm for the relative error over |r| ≤ ln 2 / 2.
+    """
+    x = maximum(splat(_EXP_LOW), x)
+    shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))
+    n = sub(shifted, splat(_SHIFT))
+    r = fma(n, splat(-_LN2_LOW), fma(n, splat(-_LN2_HIGH), x))
+    p = fma(splat(_S3), r, splat(_S2))
+    p = fma(p, r, splat(_S1))
+    p = fma(p, r, splat(_S0))
+    p = fma(fma(p, r, splat(f32(1.0))), r, splat(f32(1.0)))
+    return fma(p, power_of_two(bits_as_int(shifted)), total)
+
+
 _SQRT_HALF_BITS: Final = 0x3F3504F3
 _ONE_BITS: Final = 0x3F800000
 _L = tuple(
