@@ -1,5 +1,6 @@
 """Rows that are sampled side by side are those that are sampled one by one, to the bit, by teams of any size."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,20 @@ def test_rows_are_those_of_one_by_one(team: ThreadTeam) -> None:
     for seed, count in enumerate((1, 2, 17, 5, 3, 32)):
         rows = rows_of(seed, count)
         assert sample_rows(rows, team, room) == [alone(row) for row in rows]
+
+
+def test_a_row_that_is_scored_for_others_has_its_log_probability_and_no_more(team: ThreadTeam) -> None:
+    """What the parameters ask for stays as it is."""
+    rows = rows_of(4, 12)
+    plain = sample_rows(rows, team, SamplerRoom(V, team.size))
+    scored = sample_rows([row._replace(is_scored=True) for row in rows], team, SamplerRoom(V, team.size))
+    asked = [row._replace(params=dataclasses.replace(row.params, logprobs=0)) for row in rows]
+    for row, one, other, full in zip(rows, plain, scored, map(alone, asked), strict=True):
+        assert isinstance(one, SampleResult)
+        assert isinstance(other, SampleResult)
+        assert other == one._replace(logprob=full.logprob)
+        assert other.logprob is not None
+        assert (other.rank is None) == (row.params.logprobs is None)
 
 
 def test_an_error_is_its_row_s_alone(team: ThreadTeam) -> None:

@@ -5,7 +5,7 @@ values may be dropped and computed again at any time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class Choice:
         self.index = index
         self.num_tokens = 0
         self._asked, self._tokenizer = asked, tokenizer
-        self._params = replace(params, logprobs=0) if asked.is_scored and params.logprobs is None else params
         self._reads_history = _reads_history(asked)
         self._state: GrammarState | None = None  # of the answer so far, from the first token on
         self._ids: Ints = np.zeros(len(asked.prompt_ids) + asked.max_new_tokens, np.int32)
@@ -67,7 +66,7 @@ class Choice:
                 self._state = asked.grammar.start(filter(self._tokenizer.is_special, asked.stop_ids))
             forbidden = forbidden_ids(asked.params, asked.bad_words, output, asked.stop_ids)
             history = History(prompt, output, forbidden, NO_IDS if self._state is None else self._state.allowed)
-        return Row(logits, self._params, NoiseKey(asked.seed, self.index, position), history)
+        return Row(logits, asked.params, NoiseKey(asked.seed, self.index, position), history, asked.is_scored)
 
     def take(self, sample: SampleResult) -> Delta:
         """The token that was chosen.

@@ -27,7 +27,7 @@ from cutaway.sampling.adjust import (
 from cutaway.sampling.gumbel import draw, noise_of
 from cutaway.sampling.history import History
 from cutaway.sampling.logprobs import list_best, log_total, logprob, rank
-from cutaway.sampling.params_record import ParamsRecord
+from cutaway.sampling.params_record import NO_LOGPROBS, OWN_LOGPROB, ParamsRecord
 from cutaway.sampling.row import SamplerScratch, argmax, copy_tail, largest, temperature
 from cutaway.sampling.steps import min_p, top_k, top_p
 from cutaway.sampling.tap import tap
@@ -42,9 +42,9 @@ STEPS: Final = ("logit_bias", "masks", "penalties", "temperature", "top_k", "top
 
 
 Outcome: TypeAlias = tuple[int, np.float32, int, int, np.float32]
-"""A token, or one of the negative reasons above why there is none; its log-probability and its rank, 0 and 0 where no
-log-probabilities were asked for; how many of the likeliest tokens are listed in ``scratch.best_…``; the noise with
-which it won, NaN where nothing was drawn.
+"""A token, or one of the negative reasons above why there is none; its log-probability and its rank, 0 where they were
+not asked for; how many of the likeliest tokens are listed in ``scratch.best_…``; the noise with which it won, NaN where
+nothing was drawn.
 """
 
 
@@ -70,7 +70,7 @@ def choose(
         return NOT_A_NUMBER, total, 0, listed, noise
     if peak == -np.inf:
         return NO_CANDIDATE, total, 0, listed, noise
-    if asked.num_logprobs >= 0:
+    if asked.num_logprobs != NO_LOGPROBS:
         total = np.float32(log_total(logits, scratch.tail, peak))
         if asked.num_logprobs > 0:
             listed = list_best(asked.num_logprobs, logits, peak, total, scratch)
@@ -111,9 +111,10 @@ def choose(
         tap("min_p", scratch.distances)
         token = draw(scratch.distances, seed, choice, position)
         noise = np.float32(noise_of(token, seed, choice, position, scratch.weights))
-    if asked.num_logprobs < 0:
+    if asked.num_logprobs == NO_LOGPROBS:
         return token, total, 0, listed, noise
-    return token, logprob(logits[token], peak, total), rank(logits, logits[token], peak), listed, noise
+    place = 0 if asked.num_logprobs == OWN_LOGPROB else rank(logits, logits[token], peak)
+    return token, logprob(logits[token], peak, total), place, listed, noise
 
 
 def rebind(tap: Callable[[str, Any], None]) -> Callable[..., Outcome]:

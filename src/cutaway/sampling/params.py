@@ -15,7 +15,7 @@ import numpy as np
 
 from cutaway.errors import InvalidRequestError
 from cutaway.sampling.params_checks import Biases, Check, Flag, Ids, Integer, Number, Texts, refuse_outside, shown
-from cutaway.sampling.params_record import MOST_TOP_K, SMALLEST_NORMAL, ParamsRecord
+from cutaway.sampling.params_record import MOST_TOP_K, NO_LOGPROBS, OWN_LOGPROB, SMALLEST_NORMAL, ParamsRecord
 from cutaway.sampling.structured_outputs import Form, StructuredOutputsParams
 from cutaway.sampling.unsupported import refuse_by_name
 
@@ -185,8 +185,13 @@ class SamplingParams:
             top_k=min(self.top_k, MOST_TOP_K),
             top_p=self.top_p,
             min_p=self.min_p,
-            num_logprobs=-1 if self.logprobs is None else self.logprobs,
+            num_logprobs=NO_LOGPROBS if self.logprobs is None else self.logprobs,
         )
+
+    @functools.cached_property
+    def scored_record(self) -> ParamsRecord:
+        """The same where the token's log-probability is wanted in any case."""
+        return self.record if self.logprobs is not None else self.record._replace(num_logprobs=OWN_LOGPROB)
 
 
 def declarations() -> dict[str, tuple[Any, Check, str]]:

@@ -15,6 +15,10 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 MOST_TOP_K: Final = 2**31 - 1  # ids are int32: more tokens there never are
 SMALLEST_NORMAL: Final = float(np.finfo(np.float32).tiny)
+NO_LOGPROBS: Final = -1
+"""Not even the token's own log-probability is wanted."""
+OWN_LOGPROB: Final = -2
+"""The token's own is wanted, and neither its rank nor others'."""
 
 
 @kept
@@ -31,4 +35,4 @@ class ParamsRecord(NamedTuple):
     top_k: int
     top_p: float
     min_p: float
-    num_logprobs: int  # -1: none
+    num_logprobs: int  # how many of the likeliest are listed; or one of the two above

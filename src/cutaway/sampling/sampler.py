@@ -24,6 +24,7 @@ from cutaway.sampling.choose import (
 from cutaway.sampling.gumbel import write_noise
 from cutaway.sampling.history import EMPTY_HISTORY, History
 from cutaway.sampling.params import MOST_LOGPROBS, SamplingParams
+from cutaway.sampling.params_record import NO_LOGPROBS, OWN_LOGPROB, ParamsRecord
 from cutaway.sampling.philox import BLOCK
 from cutaway.sampling.row import SamplerScratch
 
@@ -45,6 +46,12 @@ class Row(NamedTuple):
     params: SamplingParams
     key: NoiseKey
     history: History = EMPTY_HISTORY
+    is_scored: bool = False  # its log-probability is wanted, whether the parameters ask for it or not
+
+    @property
+    def record(self) -> ParamsRecord:
+        """The parameters for compiled code."""
+        return self.params.scored_record if self.is_scored else self.params.record
 
 
 class SampleResult(NamedTuple):
@@ -132,21 +139,23 @@ def arguments_of(row: Row, scratch: SamplerScratch) -> tuple[Any, ...]:
             assert ids.flags.c_contiguous
             assert ids.flags.writeable  # others would be compiled for apart
     seed, choice, position = row.key
-    return _checked(row.logits, scratch), row.params.record, row.history, -1, seed, choice, position, scratch
+    return _checked(row.logits, scratch), row.record, row.history, -1, seed, choice, position, scratch
 
 
 def result_of(outcome: Outcome, row: Row, scratch: SamplerScratch) -> SampleResult:
     """What ``choose`` has found for a row. Raises as ``sample_row``."""
     if outcome[0] < 0:
         raise _no_token(row.logits, row.params, row.history, row.key, outcome[0])
-    return _result(outcome, row.params.record.num_logprobs, scratch)
+    return _result(outcome, row.record.num_logprobs, scratch)
 
 
 def _result(outcome: Outcome, num_logprobs: int, scratch: SamplerScratch) -> SampleResult:
     token, value, place, listed, won = outcome
     noise = float(won) if won == won else None
-    if num_logprobs < 0:
+    if num_logprobs == NO_LOGPROBS:
         return SampleResult(int(token), None, (), None, noise)
+    if num_logprobs == OWN_LOGPROB:
+        return SampleResult(int(token), float(value), (), None, noise)
     best: tuple[tuple[int, float], ...] = ()
     if listed:
         ids, values = scratch.best_ids[:listed].tolist(), scratch.best_logprobs[:listed].tolist()
