@@ -1,5 +1,6 @@
 """The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
 
+import itertools
 import json
 import os
 import resource
@@ -21,11 +22,12 @@ from cutaway.audit.record.levels import TENSORS
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
 from cutaway.audit.record.read_receipts import check_held, read_receipts
 from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.record import RecordSink
 from cutaway.audit.record.record_file import RecordFile
 from cutaway.audit.record.recorded import RequestIndex
 from cutaway.audit.record.tensor_files import TensorFiles, folder_of
 from cutaway.audit.record.verify import verify
-from cutaway.errors import CapacityError, InvalidRequestError
+from cutaway.errors import CapacityError, CutawayError, InvalidRequestError
 from support.machines import subprocess_environment
 from support.patience import SECONDS
 from support.records import Content, contents, whole_requests, write_chained
@@ -61,8 +63,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_line_is_bound_to_the_one_before() -> None:
-    line, found = write_line({"kind": "x", "text": 'a","hash":"b', "number": 0.1}, "00")
-    raw = line.encode("ascii")
+    raw, found = write_line({"kind": "x", "text": 'a","hash":"b', "number": 0.1}, "00")
     body = raw[: raw.rindex(b',"hash":"')]
     assert found == follow("00", body) != follow("01", body)
     assert raw == body + b',"hash":"' + found.encode() + b'"}\n'
@@ -355,7 +356,7 @@ def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the room: the lines that fit are there, the error names the first that does not."""
-    before, lines = path.read_bytes(), ['{"a":1}\n', '{"b":22}\n', '{"c":3}\n']
+    before, lines = path.read_bytes(), [b'{"a":1}\n', b'{"b":22}\n', b'{"c":3}\n']
     ends = [0, 8, 17, 25]
     calls: list[int] = []
     for room in range(26):
@@ -375,12 +376,36 @@ def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
                 file.write(lines, lambda number: "never")
         file.close()
         whole = sum(end <= room for end in ends) - 1
-        assert copy.read_bytes() == before + "".join(lines[:whole]).encode()
+        assert copy.read_bytes() == before + b"".join(lines[:whole])
         assert (file.error is None) == (whole == 3)
         if file.error is not None:
             assert f"ended before line {whole} (" in file.error
             assert ("a part of the line" in file.error) == (room not in ends)
     assert calls == [25] * 26  # one call for all lines, and none after it has failed
+
+
+def test_what_an_interrupted_step_has_bound_is_written_before_the_end(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of the end follow them, and the chain has no gap."""
+    path = tmp_path / "answers.jsonl"
+    flush, calls = RecordSink.flush, itertools.count()
+
+    def interrupted(sink: RecordSink) -> None:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        flush(sink)
+
+    monkeypatch.setattr(RecordSink, "flush", interrupted)
+    options: dict[str, Any] = {"max_model_len": 64, "threads": 1}
+    with (
+        LLM(smollm2_path, **options, record=Record(path)) as llm,
+        pytest.raises(CutawayError, match="lost track of its memory"),
+    ):
+        llm.generate([PROMPT, PROMPT[:3]], SamplingParams(temperature=0, max_tokens=9), use_tqdm=False)
+    content = read_record(path)
+    assert content.changed is None
+    assert [len(each.tokens) for each in whole_requests(path)] == [3, 3]
 
 
 RUN = [sys.executable, "-m", "cutaway", "run"]

@@ -43,11 +43,14 @@ class Teller(Observer):
         self.told.append(("admitted", generation.request_id, None))
 
     def stepped(self, outcome: StepOutcome) -> None:
-        for each in outcome.pieces:
-            tokens = [sample.token_id for sample in each.samples]
-            assert tokens == [delta.token_ids[0] for delta in each.deltas]
-            assert (each.residual is not None) == bool(each.piece.choices)
-            self.told.append(("stepped", each.generation.request_id, tokens))
+        residuals, rows = outcome.residuals, 0
+        for result, taken in zip(outcome.computed.results, outcome.taken, strict=True):
+            tokens = [delta.token_ids[0] for delta in taken.deltas]
+            assert tokens == [sample.token_id for sample in result.samples[: len(tokens)]]
+            rows += result.piece.num_outputs
+            assert result.last_output == rows - 1
+            self.told.append(("stepped", result.generation.request_id, tokens))
+        assert len(residuals) == rows
 
     def ended(self, generation: Generation, reason: str) -> dict[str, Any]:
         self.told.append(("ended", generation.request_id, reason))
@@ -298,7 +301,7 @@ def test_nothing_is_made_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> N
     rig.core.observers += [Teller(), Teller()]
     rig.ask(max_tokens=4)
     rig.run()
-    assert rig.runner.asked_for_residuals == 4, "once for both"
+    assert rig.runner.asked_for_residuals == 2 * 4, "a view, for each that asks"
 
 
 # -- several, and those that fail

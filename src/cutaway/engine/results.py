@@ -36,6 +36,7 @@ class PieceResult(NamedTuple):
     piece: StepPiece
     generation: Generation
     asking: Asking
+    last_output: int  # of the step's output rows: that from which its tokens were sampled
     samples: list[SampleResult | CutawayError]  # of the rows
 
 
@@ -48,15 +49,16 @@ def find_results(
     room: SamplerRoom,
 ) -> list[PieceResult]:
     """For each piece, in their order; logits: [O, V], hidden: [T, D]. What one request alone meets is in its result."""
-    asked: list[tuple[StepPiece, Generation, Asking]] = []
+    asked: list[tuple[StepPiece, Generation, Asking, int]] = []
     first = place = 0
     for piece in step.pieces:
         generation = generations[piece.sequence.request.id]
         states = None if hidden is None else hidden[place : place + piece.num_tokens]
-        asking = _ask(piece, generation, logits[first : first + piece.num_outputs], states, room)
-        asked.append((piece, generation, asking))
-        first, place = first + piece.num_outputs, place + piece.num_tokens
-    rows = [row for _, _, asking in asked for row in asking.rows]
+        end = first + piece.num_outputs
+        asking = _ask(piece, generation, logits[first:end], states, room)
+        asked.append((piece, generation, asking, end - 1))
+        first, place = end, place + piece.num_tokens
+    rows = [row for each in asked for row in each[2].rows]
     found = iter(sample_rows(rows, team, room) if rows else [])
     return [PieceResult(*each, list(islice(found, len(each[2].rows)))) for each in asked]
 
@@ -90,7 +92,7 @@ def take_result(result: PieceResult, now: float, reserved: int, used: int) -> Ta
     """Give the request its scores, states and tokens; what goes wrong with it ends it alone. now: on the engine's
     clock. reserved, used: positions of its KV.
     """
-    piece, generation, asking, samples = result
+    piece, generation, asking, _, samples = result
     tokens: list[Sampled] = []
     deltas: list[Delta] = []
     try:

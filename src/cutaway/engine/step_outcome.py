@@ -1,22 +1,18 @@
 """A step that counts, as observers are told of it: in plain numbers, and by what each of its pieces has brought.
 
-In: what the core knows of the step. Out: a ``StepOutcome``. Nothing of it is made before it is asked for, and then
-once, however many observers ask.
+In: what the core knows of the step. Out: a ``StepOutcome``. Nothing is made for it before it is asked for.
 """
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from cutaway.engine.generation import Generation
-from cutaway.engine.outputs import Delta
 from cutaway.engine.results import PieceResult, Taken
 from cutaway.engine.steps import Steps
 from cutaway.ops.cpu.arrays import Batch, Floats
 from cutaway.ops.cpu.clock import Clocks
-from cutaway.sampling.sampler import SampleResult
 from cutaway.scheduler.scheduler import Scheduler
-from cutaway.scheduler.step import Step, StepPiece
+from cutaway.scheduler.step import Step
 
 
 class SeenPiece(NamedTuple):
@@ -47,17 +43,6 @@ class SeenStep(NamedTuple):
     clocks: "Clocks | None"  # of the members, where the step ran timed
 
 
-class PieceOutcome(NamedTuple):
-    """What a step has brought to one piece's request. ``piece.sequence`` is as it was before the step."""
-
-    piece: StepPiece
-    generation: Generation
-    scores: dict[int, SampleResult]  # of the prompt's tokens, by position
-    samples: list[SampleResult]  # one for each token that was taken, in the order of ``piece.choices``
-    deltas: list[Delta]  # and what each is to whoever asked
-    residual: Floats | None  # [D], of the row whose logits the tokens were sampled from; the next step overwrites it
-
-
 class Computed(NamedTuple):
     """A step's computation."""
 
@@ -68,7 +53,11 @@ class Computed(NamedTuple):
 
 
 class StepOutcome:
-    """To be asked while it is told: the step is not complete yet, and blocks are those that it was computed with."""
+    """To be asked while it is told: the step is not complete yet, and blocks are those that it was computed with.
+
+    ``computed.results`` has what the step found for each piece, ``taken`` what its request took of it. A request that
+    an error ended may have samples without a delta: they don't count.
+    """
 
     def __init__(
         self,
@@ -80,8 +69,8 @@ class StepOutcome:
         scheduler: Scheduler,
     ) -> None:
         """taken: by each piece. times: when it was started, on the engine's clock, and the seconds that it took."""
-        self.step, self.computed = step, computed
-        self._taken, self._times = taken, times
+        self.step, self.computed, self.taken = step, computed, taken
+        self._times = times
         self._runner, self._scheduler = runner, scheduler
 
     @cached_property
@@ -114,16 +103,9 @@ class StepOutcome:
             clocks=self.computed.clocks,
         )
 
-    @cached_property
-    def pieces(self) -> list[PieceOutcome]:
-        """What it has brought, piece by piece."""
-        residuals = self._runner.residuals(self.computed.batch)
-        found, end = [], 0
-        for (piece, generation, asking, samples), (_, own) in zip(self.computed.results, self._taken, strict=True):
-            outputs = piece.num_outputs
-            end += outputs
-            residual = residuals[end - 1] if outputs and piece.choices else None
-            # An error brings no delta, nor does what comes behind it.
-            sampled = cast("list[SampleResult]", samples[: len(own)])
-            found.append(PieceOutcome(piece, generation, asking.scores, sampled, own, residual))
-        return found
+    @property
+    def residuals(self) -> Floats:
+        """The last residual rows [O, D] of the step's output rows: ``num_outputs`` of each piece, in their order. From
+        the last of them its tokens were sampled. The next step overwrites them.
+        """
+        return self._runner.residuals(self.computed.batch)

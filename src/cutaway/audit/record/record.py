@@ -5,13 +5,13 @@ In: a file's name and a level. Out: the file (docs/record.md), and a receipt for
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cutaway.audit.record.digests import Told, model_digests
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
-from cutaway.audit.record.lines import Body, bind
+from cutaway.audit.record.lines import bind
 from cutaway.audit.record.receipts import receipt_content, summary_of
 from cutaway.audit.record.record_file import RecordFile
 from cutaway.audit.record.recorder import Recorder
@@ -32,6 +32,7 @@ class RecordSink:
         self._file, self._signer, self._told, self._opened = file, signer, told, opened
         self._header = ""
         self._last: dict[str, str] = {}  # the hash of each request's last line
+        self._added: list[bytes] = []  # lines that are to be written
 
     @property
     def error(self) -> str | None:
@@ -53,18 +54,20 @@ class RecordSink:
         """The first line of a request."""
         self._last[request_id] = self._file.add(content, self._header, f"request {request_id}")
 
-    def add(self, lines: Sequence[Body]) -> None:
-        """Further ones, by one write."""
-        if self.error is not None:
-            return
-        bound, last = [], self._last
-        for request_id, body in lines:
-            line, last[request_id] = bind(body, last[request_id])
-            bound.append(line)
-        self._file.write(bound, lambda number: _name(lines[number]))
+    def add(self, request_id: str, body: str) -> None:
+        """A further one, bound to the request's last."""
+        line, self._last[request_id] = bind(body, self._last[request_id])
+        self._added.append(line)
+
+    def flush(self) -> None:
+        """Write what was added, by one call."""
+        if self._added:
+            lines, self._added = self._added, []
+            self._file.write(lines, lambda number: _name(lines[number]))
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one, and the receipt."""
+        self.flush()  # what an interruption has left
         what = f"the end of request {request_id}"
         root = self._file.add(content, self._last.pop(request_id), what)
         receipt = receipt_content(self._file.link, request_id, root, self._header, self._signer)
@@ -73,6 +76,7 @@ class RecordSink:
 
     def fail(self, error: Exception) -> None:
         """Nothing is written any more."""
+        self._added.clear()
         self._file.stop(f"ended by an error ({type(error).__name__}: {error})")
 
     def close(self) -> None:
@@ -80,11 +84,10 @@ class RecordSink:
         self._file.close()
 
 
-def _name(line: Body) -> str:
+def _name(line: bytes) -> str:
     """What a line is called in errors."""
-    request_id, body = line
-    content = json.loads(body + "}")
-    return f"request {request_id}, {content['kind']} {content.get('token', '')}".rstrip()
+    content = json.loads(line)
+    return f"request {content['request']}, {content['kind']} {content.get('token', '')}".rstrip()
 
 
 class Record(Recorder):

@@ -105,13 +105,13 @@ class RecordFile:
         self.write([line], lambda _: what)
         return found
 
-    def write(self, lines: Sequence[str], what: Callable[[int], str]) -> None:
+    def write(self, lines: Sequence[bytes], what: Callable[[int], str]) -> None:
         """Write lines that are bound already, by one call. what: names a line, for the error, if it is the first that
         can't be written.
         """
         if self.error is not None:
             return
-        content = "".join(lines).encode("ascii")
+        content = b"".join(lines)
         try:
             left = os.write(self._file, content)
         except OSError as error:

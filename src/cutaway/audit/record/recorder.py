@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from cutaway.audit.record.levels import TENSORS, TOKENS, check_level
-from cutaway.audit.record.lines import Body
 from cutaway.audit.record.operations import OpenStep, Operations, RowSink, SequenceHashes
-from cutaway.audit.record.request_log import RequestLog, StepFacts
+from cutaway.audit.record.request_log import Further, RequestLog
 from cutaway.engine.generation import Generation
 from cutaway.engine.guarded_look import GuardedLook
 from cutaway.engine.llm import LLM
 from cutaway.engine.observer import Observer
-from cutaway.engine.step_outcome import PieceOutcome, StepOutcome
+from cutaway.engine.step_outcome import StepOutcome
 from cutaway.engine.steps import Look
 from cutaway.scheduler.step import Step
 
@@ -39,8 +38,11 @@ class LineSink(Protocol):
     def begin(self, request_id: str, content: Mapping[str, Any]) -> None:
         """The first line of a request."""
 
-    def add(self, lines: Sequence[Body]) -> None:
-        """Further ones, of any requests: all that a step brought."""
+    def add(self, request_id: str, body: str) -> None:
+        """A further one, as JSON up to its last brace."""
+
+    def flush(self) -> None:
+        """All that a step brought was added."""
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one. Out: for whoever asked."""
@@ -113,7 +115,10 @@ class Recorder(Observer):
 
     def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
-        self._guarded(lambda: self._advance(outcome))
+        try:  # this comes once a step: without a call in between
+            self._advance(outcome)
+        except Exception as error:
+            self._fail(error)
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
@@ -121,19 +126,19 @@ class Recorder(Observer):
             if look.error is not None:
                 raise look.error
             opened.commit()
-        step = outcome.step
-        facts = StepFacts(step.number, len(step.pieces), step.num_tokens)
-        lines: list[Body] = []
-        for each in outcome.pieces:
-            request_id = each.generation.request_id
-            log = self._logs.get(request_id)
+        step, residuals = outcome.step, outcome.residuals
+        of_step = step.number, f"{len(step.pieces)},{step.num_tokens}"
+        further: Further | None = None
+        for result, taken in zip(outcome.computed.results, outcome.taken, strict=True):
+            log = self._logs.get(result.generation.request_id)
             if log is None:
                 continue
-            if self._rows is not None:
-                self._keep_rows(self._rows, request_id, each)
-            lines += log.advance(facts, each, None if self._operations is None else partial(self._further, request_id))
-        if lines:
-            self._sink.add(lines)
+            if self._operations is not None:
+                if self._rows is not None:
+                    self._keep_rows(self._rows, log.request_id, result.piece.sequence.choices)
+                further = partial(self._further, log.request_id)
+            log.advance(of_step, result, taken, residuals, further, self._sink.add)
+        self._sink.flush()
 
     def _further(self, request_id: str, choice: int) -> dict[str, Any]:
         """What the line of a token has of operations."""
@@ -143,9 +148,8 @@ class Recorder(Observer):
             found["tensors"] = self._places.pop((request_id, choice), [])
         return found
 
-    def _keep_rows(self, rows: RowKeeper, request_id: str, outcome: PieceOutcome) -> None:
+    def _keep_rows(self, rows: RowKeeper, request_id: str, choices: Sequence[int]) -> None:
         """Write the values of a piece; each choice that it stands for has the place in its next line."""
-        choices = outcome.piece.sequence.choices
         places = rows.keep(request_id, choices)
         for choice in choices:
             self._places.setdefault((request_id, choice), []).extend(places)
@@ -172,14 +176,17 @@ class Recorder(Observer):
         try:
             return work()
         except Exception as error:
-            self._sink.fail(error)
-            self._logs.clear()
-            self._hashes.clear()
-            self._places.clear()
-            self._open = None
-            if self._rows is not None:
-                self._rows.drop()
+            self._fail(error)
             return None
+
+    def _fail(self, error: Exception) -> None:
+        self._sink.fail(error)
+        self._logs.clear()
+        self._hashes.clear()
+        self._places.clear()
+        self._open = None
+        if self._rows is not None:
+            self._rows.drop()
 
     def close(self) -> None:
         """The engine has ended."""

@@ -4,12 +4,11 @@ In: an ``LLM`` whose recorder gives its lines here; a request of a record. Out: 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
-from cutaway.audit.record.lines import Body
 from cutaway.audit.record.read_record import token_name
 from cutaway.audit.record.recorded import RecordedRequest
 from cutaway.audit.record.request_lines import OF_THE_RUN
@@ -47,10 +46,12 @@ class CollectedLines:
         self.lines[key] = content
         self.new.put(key)
 
-    def add(self, lines: Sequence[Body]) -> None:
-        """Further lines."""
-        for _, body in lines:
-            self._take(json.loads(body + "}"))
+    def add(self, request_id: str, body: str) -> None:
+        """A further line."""
+        self._take(json.loads(body + "}"))
+
+    def flush(self) -> None:
+        """Nothing is needed."""
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last line."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from cutaway.audit.record.choice_log import listed
 from cutaway.audit.record.lines import exact
-from cutaway.audit.record.token_line import Steps, listed
 from cutaway.engine.choice import Asked
 from cutaway.engine.generation import Generation
 
@@ -54,7 +54,7 @@ def scores_line(generation: Generation) -> dict[str, Any]:
     return {"kind": "scores", "request": generation.request_id, "scores": values}
 
 
-def end_line(generation: Generation, reason: str, lengths: Sequence[int], steps: Steps) -> dict[str, Any]:
+def end_line(generation: Generation, reason: str, lengths: Sequence[int], steps: list[list[int]]) -> dict[str, Any]:
     """The end. lengths: how many tokens each choice has. steps: that computed what no token came of."""
     vector = None
     if generation.pool is not None and reason == "end":
