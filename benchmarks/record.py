@@ -1,18 +1,18 @@
 """What a record costs: the rate of decoding with each level of it, as a ratio to the rate without one, round by round.
 
     python benchmarks/record.py [MODEL] [--tokens 128] [--rounds 9] [--batch 1 16] [--threads 2]
-        [--levels tokens operations] [--temperature 0.8] [--json]
+        [--levels tokens operations] [--temperatures 0 0.8] [--json]
 
-In: a model. Out: for each number of sequences and each level the median ratio of the rates in one round, with the
-quartiles. The engines, one without a record and one for each level, are loaded side by side and take turns; each writes
-its record to a temporary folder. A rate is that of the tokens after the first of each sequence.
+In: a model. Out: for each number of sequences, temperature and level the median ratio of the rates in one round, with
+the quartiles. A round has an answer of each sequence with the record and one without, first the one and then the other,
+by the same engine: two that were loaded side by side differ by some per cent by where their memory lies, and keep that
+difference to their end. A rate is that of the tokens after the first of each sequence.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ import numpy as np
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record.levels import LEVELS
+from cutaway.engine.core import EngineCore
 
-NONE = "none"
 PROMPT = 32  # tokens
-WARM = 4  # tokens of each engine's first answer, which is not counted
+WARM = 4  # tokens of the first answers, which are not counted
 
 
 def rate(llm: LLM, batch: int, tokens: int, temperature: float, round_number: int) -> float:
@@ -36,31 +36,36 @@ def rate(llm: LLM, batch: int, tokens: int, temperature: float, round_number: in
     return batch * (tokens - 1) / seconds
 
 
-def measure(engines: dict[str, LLM], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each batch and level. Each round begins with another engine."""
-    names, rows = list(engines), []
-    for batch in arguments.batch:
-        rates: dict[str, list[float]] = {name: [] for name in names}
-        for name in names:
-            rate(engines[name], batch, WARM, arguments.temperature, 0)
-        for number in range(1, arguments.rounds + 1):
-            for place in range(len(names)):
-                name = names[(number + place) % len(names)]
-                rates[name].append(rate(engines[name], batch, arguments.tokens, arguments.temperature, number))
-        for name in names[1:]:
-            ratios = [own / plain for own, plain in zip(rates[name], rates[NONE], strict=True)]
-            quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
-            rows.append(
-                {
-                    "batch": batch,
-                    "level": name,
-                    "tokens_per_second": round(statistics.median(rates[name]), 1),
-                    "without": round(statistics.median(rates[NONE]), 1),
-                    "ratio": round(statistics.median(ratios), 4),
-                    "quartiles": [round(quartiles[0], 4), round(quartiles[2], 4)],
-                }
-            )
-    return rows
+def set_recording(llm: LLM, record: Record, on: bool) -> None:
+    """Have the engine's requests recorded, or not; none runs now."""
+
+    def change(core: EngineCore) -> None:
+        core.observers = [record] if on else []
+
+    llm.requests.are_scored = on  # the record has every token's log-probability
+    llm.engine().call(change).result()
+
+
+def measure(llm: LLM, record: Record, batch: int, temperature: float, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The row of a setting."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(arguments.rounds + 1):
+        for on in (True, False) if number % 2 else (False, True):
+            set_recording(llm, record, on)
+            found = rate(llm, batch, arguments.tokens if number else WARM, temperature, number)
+            if number:
+                rates[on].append(found)
+    ratios = [own / plain for own, plain in zip(rates[True], rates[False], strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    return {
+        "batch": batch,
+        "temperature": temperature,
+        "level": record.level,
+        "tokens_per_second": round(statistics.median(rates[True]), 1),
+        "without": round(statistics.median(rates[False]), 1),
+        "ratio": round(statistics.median(ratios), 4),
+        "quartiles": [round(quartiles[0], 4), round(quartiles[2], 4)],
+    }
 
 
 def main() -> None:
@@ -71,30 +76,34 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=["tokens", "operations"])
-    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        options: dict[str, Any] = {
-            "threads": arguments.threads,
-            "max_model_len": PROMPT + arguments.tokens + 1,
-            "max_num_seqs": max(arguments.batch),
-            "enable_prefix_caching": False,
-        }
-        engines = {NONE: stack.enter_context(LLM(arguments.model, **options))}
-        for level in arguments.levels:
-            record = Record(Path(folder) / f"{level}.jsonl", level)
-            engines[level] = stack.enter_context(LLM(arguments.model, **options, record=record))
-        rows = measure(engines, arguments)
+    options: dict[str, Any] = {
+        "threads": arguments.threads,
+        "max_model_len": PROMPT + arguments.tokens + 1,
+        "max_num_seqs": max(arguments.batch),
+        "enable_prefix_caching": False,
+    }
+    rows = []
+    for level in arguments.levels:
+        with tempfile.TemporaryDirectory() as folder:
+            record = Record(Path(folder) / "answers.jsonl", level)
+            with LLM(arguments.model, **options, record=record) as llm:
+                rows += [
+                    measure(llm, record, batch, temperature, arguments)
+                    for batch in arguments.batch
+                    for temperature in arguments.temperatures
+                ]
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'sequences':>9}  {'level':<10}  {'tok/s':>7}  {'without':>7}  {'ratio':>6}  quartiles")
+    print(f"{'level':<10}  {'sequences':>9}  {'temp.':>5}  {'tok/s':>7}  {'without':>7}  {'ratio':>6}  quartiles")
     for row in rows:
         low, high = row["quartiles"]
         print(
-            f"{row['batch']:>9}  {row['level']:<10}  {row['tokens_per_second']:>7}  {row['without']:>7}  "
-            f"{row['ratio']:>6.3f}  {low:.3f} to {high:.3f}"
+            f"{row['level']:<10}  {row['batch']:>9}  {row['temperature']:>5}  {row['tokens_per_second']:>7}  "
+            f"{row['without']:>7}  {row['ratio']:>6.3f}  {low:.3f} to {high:.3f}"
         )
 
 
