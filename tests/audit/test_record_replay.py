@@ -6,12 +6,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record.read_record import read_record
 from cutaway.audit.record.verify import verify
+from cutaway.engine.choice import Choice
+from cutaway.errors import CutawayError
 from cutaway.ops.simd.lowering import LOWERING
 from support.long import LONG
 from support.machines import lesser_environments, subprocess_environment
@@ -100,3 +103,28 @@ def test_the_type_of_keys_and_values_is_the_records(smollm2_path: Path, tmp_path
         run_schedule(llm, 7)
     assert read_record(path).sessions[0].header.content["kv_dtype"] == kv_dtype
     assert verify(path, str(smollm2_path), threads=2).same_bits
+
+
+def test_steps_that_no_token_came_of_are_in_the_end(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an embedding, and of a request that fails before its first token, whose scores nobody is told."""
+    path, prompt = tmp_path / "answers.jsonl", list(range(500, 520))
+    options: dict[str, Any] = {"threads": 1, "max_model_len": CONTEXT, "max_num_batched_tokens": 8}
+    with LLM(smollm2_path, **options, enable_prefix_caching=False, record=Record(path)) as llm:
+        llm.embed([prompt], use_tqdm=False)
+        llm.generate([prompt], SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+        monkeypatch.setattr(Choice, "row", Mock(side_effect=CutawayError("no row")))
+        with pytest.raises(CutawayError, match="no row"):
+            llm.generate([prompt], SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+    monkeypatch.undo()
+    parts = [[0, 8, 1, 8], [8, 8, 1, 8], [16, 4, 1, 4]]
+    embedded, whole, failed = (
+        ([line.content["kind"] for line in each.lines], each.end.content["reason"], each.end.content["steps"])
+        for each in whole_requests(path)
+        if each.end is not None
+    )
+    assert embedded == ([], "end", [[number, *part] for number, part in enumerate(parts)])
+    assert whole == (["token", "scores"], "end", [])
+    assert failed == ([], "error", [[number, *part] for number, part in enumerate(parts, 6)])
+    assert verify(path, str(smollm2_path), threads=1).same_bits

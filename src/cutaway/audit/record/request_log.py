@@ -5,7 +5,7 @@ In: what each step brought. Out: its lines, in their order.
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from cutaway.audit.record.choice_log import ChoiceLog, further_fields
 from cutaway.audit.record.lines import body_of
@@ -17,7 +17,6 @@ from cutaway.sampling.sampler import SampleResult
 
 Further = Callable[[int], Mapping[str, Any]]
 """What the line of a choice's new token has besides; told once for each."""
-NOTHING_FURTHER: Final[Mapping[str, Any]] = {}
 OfStep = tuple[int, str]
 """What all lines of a step have in common: its number; its sequences and tokens, as they stand in a line."""
 
@@ -53,12 +52,13 @@ class RequestLog:
         sequence, start, num_tokens, choices = result.piece
         first = sequence.choices[0]
         steps = self._choices[first].steps
-        steps.append(f"[{of_step[0]},{start},{num_tokens},{of_step[1]}]")
-        if not choices:
+        number, sizes = of_step
+        steps.append(f"[{number},{start},{num_tokens},{sizes}]")
+        if not taken.deltas:  # within a prompt; of an embedding; of a request that has ended or failed
             return
         samples = cast("list[SampleResult]", result.samples)  # what has a delta is no error
         for choice, sample, delta in zip(choices, samples, taken.deltas, strict=False):
-            more: Mapping[str, Any] = NOTHING_FURTHER
+            more: Mapping[str, Any] = {}
             if self._has_logprobs or delta.finish_reason is not None:
                 more = further_fields(sample, delta, self._has_logprobs)
             if further is not None:
