@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii as encode_string
 from typing import Any, Final
 
-from cutaway.audit.record.lines import SHA256, encode, exact
+from cutaway.audit.record.lines import encode, exact, sha256
 from cutaway.engine.outputs import Delta
 from cutaway.ops.cpu.arrays import Floats
 from cutaway.sampling.sampler import SampleResult
@@ -19,8 +19,8 @@ NOTHING: Final = bytes(32)
 
 
 class ChoiceLog:
-    """``length``: its tokens so far. ``steps``: those that computed a part since the last token, if its sequence is
-    called by this choice; as JSON, [step, first position, tokens, the step's sequences, the step's tokens] each.
+    """``length``: its tokens so far. ``steps``: those that computed a part since the last token, if this choice is the
+    first of its sequence; as JSON, [step, first position, tokens, the step's sequences, the step's tokens] each.
     """
 
     __slots__ = ("_begin", "_rolled", "length", "steps")
@@ -45,7 +45,7 @@ class ChoiceLog:
         The rolling hash is the SHA-256 of the one before and of the residual, little-endian, as all machines are that
         it runs on.
         """
-        rolled = SHA256.copy()
+        rolled = sha256()
         rolled.update(self._rolled)
         rolled.update(residual.data)
         self._rolled = rolled.digest()

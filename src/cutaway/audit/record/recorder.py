@@ -115,10 +115,7 @@ class Recorder(Observer):
 
     def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
-        try:  # this comes once a step: without a call in between
-            self._advance(outcome)
-        except Exception as error:
-            self._fail(error)
+        self._guarded(lambda: self._advance(outcome))
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
@@ -176,17 +173,14 @@ class Recorder(Observer):
         try:
             return work()
         except Exception as error:
-            self._fail(error)
+            self._sink.fail(error)
+            self._logs.clear()
+            self._hashes.clear()
+            self._places.clear()
+            self._open = None
+            if self._rows is not None:
+                self._rows.drop()
             return None
-
-    def _fail(self, error: Exception) -> None:
-        self._sink.fail(error)
-        self._logs.clear()
-        self._hashes.clear()
-        self._places.clear()
-        self._open = None
-        if self._rows is not None:
-            self._rows.drop()
 
     def close(self) -> None:
         """The engine has ended."""
