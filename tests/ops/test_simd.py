@@ -168,6 +168,8 @@ def test_conversions() -> None:
     exponents = np.arange(-126, 128, dtype=I32)
     powers = lanewise(simd.power_of_two, 1, simd.load_int, simd.store, F32)(exponents)
     assert_same_floats(powers, np.ldexp(F32(1), exponents))
+    shifted = (F32(1.5 * 2**23) + exponents.astype(F32)).view(I32)  # as ``exp`` has them
+    assert_same_floats(lanewise(simd.power_of_two, 1, simd.load_int, simd.store, F32)(shifted), powers)
 
 
 def test_words_act_on_every_row_and_repeat_a_single_one() -> None:

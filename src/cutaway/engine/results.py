@@ -36,7 +36,7 @@ class PieceResult(NamedTuple):
     piece: StepPiece
     generation: Generation
     asking: Asking
-    last_output: int  # of the step's output rows: that from which its tokens were sampled
+    last_output: int  # among the step's output rows: from which its tokens are sampled; none of its own without outputs
     samples: list[SampleResult | CutawayError]  # of the rows
 
 

@@ -36,7 +36,9 @@ f32 = np.float32
 _EXP_LOW, _EXP_HIGH = f32(-87.0), f32(88.0)
 _LOG2_E: Final = f32(1.44269504)
 _SHIFT: Final = f32(1.5 * 2**23)
-"""Added to a number below 2²², it leaves the nearest integer, ties to even, in the sum's last bits."""
+"""Added to a number of a magnitude below 2²², it leaves the nearest integer, ties to even, in the sum's last bits. The
+bits above them are multiples of 2⁹ and are shifted out by ``power_of_two``.
+"""
 _LN2_HIGH, _LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # their sum is ln 2; the high part has 9 bits
 _E0, _E1, _E2, _E3, _E4, _E5 = (
     f32(c)
@@ -78,8 +80,9 @@ def add_exp(total: Any, x: Any) -> Any:
     """total + e to the power x, for x ≤ 0: a term of a long sum, in three quarters of the operations of ``exp`` and an
     addition. x is clamped to -87. Relative error of the power below 2.5 ulp.
 
-    The polynomial is the shortest that is as good as float32, 1 + r + r² · p(r) with p of degree 3, found by the
-    Remez algorithm for the relative error over |r| ≤ ln 2 / 2.
+    The polynomial is 1 + r + r² · p(r) with p of the least degree, 3, whose own error is below 2⁻²³ (1.05 · 10⁻⁷),
+    found by the Remez algorithm for the relative error over |r| ≤ ln 2 / 2. The last product is with a power of two and
+    exact, so it makes no difference to the bits that it is fused with the addition.
     """
     x = maximum(splat(_EXP_LOW), x)
     shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))

@@ -63,7 +63,9 @@ mul_high_uint = elementwise("mul_high_uint", 2, "i32", "i32", _multiply_high)
 
 
 def _exponent(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
-    """2 to the power n for n in -126 … 127, by writing n + 127 into the exponent's bits."""
+    """2 to the power n for n in -126 … 127, by writing n + 127 into the exponent's bits; n's bits above the last 9 are
+    shifted out.
+    """
     return b.bitcast(b.shl(b.add(n, constant(n.type, 127)), constant(n.type, 23)), VECTOR_F32)
 
 
