@@ -42,7 +42,6 @@ def set_recording(llm: LLM, record: Record, on: bool) -> None:
     def change(core: EngineCore) -> None:
         core.observers = [record] if on else []
 
-    llm.requests.are_scored = on  # the record has every token's log-probability
     llm.engine().call(change).result()
 
 

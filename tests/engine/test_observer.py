@@ -288,6 +288,40 @@ def test_a_step_is_open_if_anybody_looks_into_it() -> None:
     assert all(each.blocks_held > 0 and each.pieces[0].blocks > 0 for each in steps)
 
 
+class Scores(Observer):
+    """Keeps the tokens' log-probabilities."""
+
+    def __init__(self, wants: bool) -> None:
+        self.wants, self.found = wants, list[tuple[int, float | None, int | None]]()
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.wants
+
+    def stepped(self, outcome: StepOutcome) -> None:
+        for result in outcome.computed.results:
+            self.found += [(each.token_id, each.logprob, each.rank) for each in result.samples]  # type: ignore[union-attr]
+
+
+def test_log_probabilities_are_found_as_long_as_an_observer_wants_them() -> None:
+    """From step to step, whenever the request was let in; who asked is told none of it."""
+    rig, idle, eager = Rig(Runner()), Scores(False), Scores(True)
+    rig.core.observers.append(idle)
+    answer = rig.ask(max_tokens=6, temperature=0.9, seed=1)
+    for step in range(6):
+        if step == 2:
+            rig.core.observers.append(eager)
+        if step == 4:
+            rig.core.observers.remove(eager)
+        rig.core.step()
+    assert answer.error is None
+    assert [value is not None for _, value, _ in idle.found] == [False, False, True, True, False, False]
+    assert eager.found == idle.found[2:4]
+    assert all(value is not None and value < 0 and rank is None for _, value, rank in eager.found)
+    assert [token for token, _, _ in idle.found] == answer.ids
+    assert answer.choices()[0].logprobs is None
+
+
 def test_nothing_is_made_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, made = Rig(Runner()), list[object]()
     monkeypatch.setattr(core, "StepOutcome", lambda *parts: made.append(1) or StepOutcome(*parts))

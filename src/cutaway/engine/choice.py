@@ -35,7 +35,6 @@ class Asked:
     pooling: Pooling | None = None  # in place of an answer: the prompt's embedding
     shown_ids: frozenset[int] = frozenset()  # control tokens that are in the text nevertheless
     grammar: Grammar | None = None  # that the answer must be of
-    is_scored: bool = False  # the log-probability of each token is wanted, whether the request asks for it or not
 
 
 class Choice:
@@ -55,8 +54,10 @@ class Choice:
         )
         self._stops = StopStrings(params.stop or (), include=params.include_stop_str_in_output)
 
-    def row(self, logits: Floats) -> Row:
-        """By what the next token is chosen; logits: [V], of the last one. Good until ``take``."""
+    def row(self, logits: Floats, is_scored: bool) -> Row:
+        """By what the next token is chosen; logits: [V], of the last one. is_scored: its log-probability is wanted,
+        whether the request asks for it or not. Good until ``take``.
+        """
         asked, first = self._asked, len(self._asked.prompt_ids)
         position = first + self.num_tokens
         history = EMPTY_HISTORY
@@ -66,7 +67,7 @@ class Choice:
                 self._state = asked.grammar.start(filter(self._tokenizer.is_special, asked.stop_ids))
             forbidden = forbidden_ids(asked.params, asked.bad_words, output, asked.stop_ids)
             history = History(prompt, output, forbidden, NO_IDS if self._state is None else self._state.allowed)
-        return Row(logits, asked.params, NoiseKey(asked.seed, self.index, position), history, asked.is_scored)
+        return Row(logits, asked.params, NoiseKey(asked.seed, self.index, position), history, is_scored)
 
     def take(self, sample: SampleResult) -> Delta:
         """The token that was chosen.

@@ -246,7 +246,8 @@ class EngineCore:
         else:
             logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        results = find_results(step, self._generations, logits, hidden, self._team, self._sampler)
+        are_scored = any(self._ask(lambda each: each.wants_logprobs))
+        results = find_results(step, self._generations, logits, hidden, self._team, self._sampler, are_scored)
         return Computed(batch, results, bool(looks), clocks)
 
     def _undo(self, step: Step | None) -> None:

@@ -99,12 +99,12 @@ class Generation:
         self.ended = True
         return Delta("", [], None, "stop")
 
-    def row(self, index: int, logits: Floats) -> Row:
-        """By what the next token of a choice is chosen; logits: [V]."""
+    def row(self, index: int, logits: Floats, is_scored: bool) -> Row:
+        """By what the next token of a choice is chosen; logits: [V]. is_scored: as in ``Choice.row``."""
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = Choice(index, self.asked, self._tokenizer)
-        return choice.row(logits)
+        return choice.row(logits, is_scored)
 
     def take(self, index: int, sample: SampleResult) -> Delta:
         """The token that was chosen for a choice."""

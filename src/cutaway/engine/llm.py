@@ -170,7 +170,6 @@ class LLM:
             self.runner.kv.position_bytes,
             self.get_default_sampling_params(),
             TapAdmission(self.runner, taps, self.settings.batching),
-            are_scored=record is not None,
         )
         self._record = record
         if record is not None:

@@ -37,16 +37,13 @@ class Requests:
         position_bytes: int,
         defaults: SamplingParams,
         taps: TapAdmission | None = None,
-        *,
-        are_scored: bool = False,
     ) -> None:
         """context: positions of a sequence at most. position_bytes: of the KV cache. defaults: of requests without
-        parameters. taps: admits them. are_scored: the log-probability of each token is wanted, whatever the requests
-        ask for; an attribute, which may change from request to request.
+        parameters. taps: admits them.
         """
         self.grammars = Grammars(tokenizer)
         self._tokenizer, self._context, self._position_bytes = tokenizer, context, position_bytes
-        self._defaults, self._taps, self.are_scored = defaults, taps, are_scored
+        self._defaults, self._taps = defaults, taps
         self._numbers = itertools.count()
 
     def make(
@@ -94,7 +91,6 @@ class Requests:
             pooling=pooling if is_answered else check_pooling(pooling),
             shown_ids=shown_ids,
             grammar=grammar,
-            is_scored=self.are_scored,
         )
         generation = Generation(
             str(next(self._numbers)),

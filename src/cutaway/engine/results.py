@@ -47,15 +47,18 @@ def find_results(
     hidden: Floats | None,
     team: ThreadTeam,
     room: SamplerRoom,
+    are_scored: bool,
 ) -> list[PieceResult]:
-    """For each piece, in their order; logits: [O, V], hidden: [T, D]. What one request alone meets is in its result."""
+    """For each piece, in their order; logits: [O, V], hidden: [T, D]. are_scored: all tokens' log-probabilities are
+    wanted, whether their requests ask for them or not. What one request alone meets is in its result.
+    """
     asked: list[tuple[StepPiece, Generation, Asking, int]] = []
     first = place = 0
     for piece in step.pieces:
         generation = generations[piece.sequence.request.id]
         states = None if hidden is None else hidden[place : place + piece.num_tokens]
         end = first + piece.num_outputs
-        asking = _ask(piece, generation, logits[first:end], states, room)
+        asking = _ask(piece, generation, logits[first:end], states, room, are_scored)
         asked.append((piece, generation, asking, end - 1))
         first, place = end, place + piece.num_tokens
     rows = [row for each in asked for row in each[2].rows]
@@ -63,7 +66,14 @@ def find_results(
     return [PieceResult(*each, list(islice(found, len(each[2].rows)))) for each in asked]
 
 
-def _ask(piece: StepPiece, generation: Generation, logits: Floats, hidden: Floats | None, room: SamplerRoom) -> Asking:
+def _ask(
+    piece: StepPiece,
+    generation: Generation,
+    logits: Floats,
+    hidden: Floats | None,
+    room: SamplerRoom,
+    is_scored: bool,
+) -> Asking:
     """logits, hidden: of the piece."""
     if generation.ended:
         return Asking({}, None, [])
@@ -76,7 +86,7 @@ def _ask(piece: StepPiece, generation: Generation, logits: Floats, hidden: Float
                 scores = generation.score(piece.start, logits, room.scratch())
         if generation.pool is not None:
             return Asking(scores, hidden, [])
-        return Asking(scores, None, [generation.row(choice, logits[-1]) for choice in piece.choices])
+        return Asking(scores, None, [generation.row(choice, logits[-1], is_scored) for choice in piece.choices])
     except Exception as error:
         return Asking({}, None, [], error)
 

@@ -56,7 +56,7 @@ class StepOutcome:
     """To be asked while it is told: the step is not complete yet, and blocks are those that it was computed with.
 
     ``computed.results`` has what the step found for each piece, ``taken`` what its request took of it. A request that
-    an error ended may have samples without a delta: they don't count.
+    an error ended may have samples without a delta: they don't count. All are the core's own: to be read.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Row(NamedTuple):
     params: SamplingParams
     key: NoiseKey
     history: History = EMPTY_HISTORY
-    is_scored: bool = False  # its log-probability is wanted, whether the parameters ask for it or not
+    is_scored: bool = False  # the log-probability is wanted, whether the parameters ask for it or not
 
     @property
     def record(self) -> ParamsRecord:

@@ -158,7 +158,7 @@ def explain_output(
         ids = answer[first : first + len(rows.logits)]
         lens = lens_of(runner, tokenizer.piece, rows.residual, ids, GUESSES)
         for place, token in enumerate(ids):
-            row = choice.row(rows.logits[place])
+            row = choice.row(rows.logits[place], is_scored=False)
             with float_environment():
                 sample = sample_row(row.logits, row.params, row.key, scratch, row.history)
             position = rows.start + place + 1

@@ -79,6 +79,11 @@ class Recorder(Observer):
         self._operations: Operations | None = None
         self._open: tuple[OpenStep, GuardedLook] | None = None  # of the step
 
+    @property
+    def wants_logprobs(self) -> bool:
+        """Each token's, as long as anything is recorded."""
+        return self._sink.error is None
+
     def attach(self, llm: LLM) -> None:
         """The engine is there."""
         if self.opens_steps:
@@ -123,6 +128,8 @@ class Recorder(Observer):
             if look.error is not None:
                 raise look.error
             opened.commit()
+        if self._sink.error is not None:
+            return
         step, residuals = outcome.step, outcome.residuals
         of_step = step.number, f"{len(step.pieces)},{step.num_tokens}"
         further: Further | None = None

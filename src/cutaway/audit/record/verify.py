@@ -135,7 +135,7 @@ class _Setting:
         if type(header.get("numerics")) is not int or header.get("numerics") != NUMERICS_VERSION:
             raise InvalidRequestError(
                 f"{where} numerics is {shown(header.get('numerics'))}; this version computes by {NUMERICS_VERSION}, "
-                f"with other bits. Verify it with Cutaway {header.get('engine')}.",
+                f"with other bits. Cutaway {header.get('engine')} wrote it: verify it with one of the same numerics.",
                 "record",
             )
         if type(header.get("context")) is not int:
