@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,13 @@ from typing import Any
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
+from cutaway.audit.record.levels import TENSORS
+from cutaway.audit.record.operations import Rows
 from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorded import RecordedRequest
+from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.audit.record.verify import verify
+from cutaway.engine.stream import Stream
 from cutaway.ops.simd.lowering import LOWERING
 from support.long import LONG
 from support.machines import lesser_environments, subprocess_environment
@@ -100,3 +106,43 @@ def test_the_type_of_keys_and_values_is_the_records(smollm2_path: Path, tmp_path
         run_schedule(llm, 7)
     assert read_record(path).sessions[0].header.content["kv_dtype"] == kv_dtype
     assert verify(path, str(smollm2_path), threads=2).same_bits
+
+
+def test_no_step_of_a_request_that_was_left_is_taken_for_the_next_one_s(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay is left where the record ends, in the middle of a step: of one that waits for the next request."""
+    path, prompt = tmp_path / "answers.jsonl", [504, 3575, 282]
+    with LLM(smollm2_path, threads=1, max_model_len=CONTEXT, record=Record(path, TENSORS)) as llm:
+        stream = llm.stream(prompt, SamplingParams(seed=1, ignore_eos=True, max_tokens=80))
+        next(stream)
+        stream.close()
+        llm.generate([[28, 30, 253, 260, 282, 284, 288, 314] * 11], SamplingParams(max_tokens=1), use_tqdm=False)
+    left, _ = whole_requests(path)
+    assert left.end is not None
+    assert left.end.content["reason"] == "abort"
+    begin, take, close = TensorCompare.begin, TensorCompare.take, Stream.close
+    begun: list[str] = []
+    inside, next_one = threading.Event(), threading.Event()
+
+    def noted(compare: TensorCompare, request: RecordedRequest) -> None:
+        begun.append(request.id)
+        begin(compare, request)
+        if len(begun) == 2:
+            next_one.set()
+
+    def slow(compare: TensorCompare, request_id: str, choices: tuple[int, ...], rows: Rows) -> None:
+        if not inside.is_set() and rows.position >= len(prompt) - 1 + len(left.tokens):  # beyond what was recorded
+            inside.set()
+            next_one.wait(1)
+        take(compare, request_id, choices, rows)
+
+    def leave(stream: Stream) -> None:
+        assert inside.wait(SECONDS)
+        close(stream)
+
+    monkeypatch.setattr(TensorCompare, "begin", noted)
+    monkeypatch.setattr(TensorCompare, "take", slow)
+    monkeypatch.setattr(Stream, "close", leave)
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert (verdict.difference, verdict.requests, verdict.notes) == (None, 2, [])
