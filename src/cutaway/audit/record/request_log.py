@@ -66,7 +66,7 @@ class RequestLog:
             residual = residuals[result.last_output]
             add(self.request_id, self._choices[choice].token_line(sample, delta, residual, steps, more))
         steps.clear()
-        if not self._has_scores and first == 0:
+        if not self._has_scores and first == 0 and taken.deltas:  # an error may have kept some of them back
             self._has_scores = True
             add(self.request_id, body_of(scores_line(self.generation)))
 
