@@ -47,7 +47,7 @@ class LineSink(Protocol):
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one. Out: for whoever asked."""
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """The recorder itself has failed: take nothing more."""
 
     def close(self) -> None:
@@ -119,6 +119,9 @@ class Recorder(Observer):
             self._advance(outcome)
         except Exception as error:
             self._fail(error)
+        except BaseException as error:  # in between, a log may count a token that has no line
+            self._fail(error)
+            raise
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
@@ -179,7 +182,7 @@ class Recorder(Observer):
             self._fail(error)
             return None
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._sink.fail(error)
         self._logs.clear()
         self._hashes.clear()

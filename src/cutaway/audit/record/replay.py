@@ -58,7 +58,7 @@ class CollectedLines:
         self._take(content)
         return {}
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """The recorder has failed."""
         self.error = self.error or f"{type(error).__name__}: {error}"
 
