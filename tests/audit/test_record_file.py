@@ -18,6 +18,7 @@ import pytest
 
 from cutaway import LLM, Record, SamplingParams
 from cutaway.audit.record import record_file, recorded
+from cutaway.audit.record.choice_log import ChoiceLog
 from cutaway.audit.record.levels import TENSORS
 from cutaway.audit.record.lines import BrokenLineError, exact, follow, read_line, write_line
 from cutaway.audit.record.read_receipts import check_held, read_receipts
@@ -384,28 +385,43 @@ def test_the_whole_lines_of_a_step_stay_where_there_is_room_for_a_part(
     assert calls == [25] * 26  # one call for all lines, and none after it has failed
 
 
-def test_what_an_interrupted_step_has_bound_is_written_before_the_end(
-    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "calls"), [((ChoiceLog, "token_line"), 6), ((RecordSink, "add"), 6), ((RecordSink, "flush"), 3)]
+)
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_interrupted_step_ends_a_record_that_is_right(
+    smollm2_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: tuple[type, str],
+    calls: int,
+    is_done: bool,
 ) -> None:
-    """The lines of the end follow them, and the chain has no gap."""
+    """Before and behind each thing that it does for a token, the third of each request: no line counts one that is
+    not there.
+    """
     path = tmp_path / "answers.jsonl"
-    flush, calls = RecordSink.flush, itertools.count()
+    plain, count = getattr(*place), itertools.count(1)
 
-    def interrupted(sink: RecordSink) -> None:
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        flush(sink)
+    def interrupted(*arguments: Any) -> Any:
+        if next(count) != calls:
+            return plain(*arguments)
+        if is_done:
+            plain(*arguments)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(RecordSink, "flush", interrupted)
+    monkeypatch.setattr(*place, interrupted)
     options: dict[str, Any] = {"max_model_len": 64, "threads": 1}
     with (
         LLM(smollm2_path, **options, record=Record(path)) as llm,
         pytest.raises(CutawayError, match="lost track of its memory"),
     ):
         llm.generate([PROMPT, PROMPT[:3]], SamplingParams(temperature=0, max_tokens=9), use_tqdm=False)
-    content = read_record(path)
-    assert content.changed is None
-    assert [len(each.tokens) for each in whole_requests(path)] == [3, 3]
+    monkeypatch.undo()
+    written = 3 if place[1] == "flush" and is_done else 2
+    assert [len(each.tokens) for each in whole_requests(path)] == [written, written]
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert (verdict.difference, verdict.tokens, len(verdict.notes)) == (None, 2 * written, 2)
 
 
 RUN = [sys.executable, "-m", "cutaway", "run"]

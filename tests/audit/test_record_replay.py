@@ -3,18 +3,27 @@
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from cutaway import LLM, Record, SamplingParams
+from cutaway.audit.record.levels import TENSORS
+from cutaway.audit.record.operations import Rows
 from cutaway.audit.record.read_record import read_record
+from cutaway.audit.record.recorded import RecordedRequest
+from cutaway.audit.record.tensor_compare import TensorCompare
 from cutaway.audit.record.verify import verify
 from cutaway.engine.choice import Choice
-from cutaway.errors import CutawayError
+from cutaway.engine.generation import Generation
+from cutaway.engine.pooling import Pool
+from cutaway.engine.stream import Stream
+from cutaway.errors import ComputationError, CutawayError
 from cutaway.ops.simd.lowering import LOWERING
 from support.long import LONG
 from support.machines import lesser_environments, subprocess_environment
@@ -128,3 +137,96 @@ def test_steps_that_no_token_came_of_are_in_the_end(
     assert whole == (["token", "scores"], "end", [])
     assert failed == ([], "error", [[number, *part] for number, part in enumerate(parts, 6)])
     assert verify(path, str(smollm2_path), threads=1).same_bits
+
+
+def test_no_step_of_a_request_that_was_left_is_taken_for_the_next_one_s(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay is left where the record ends, in the middle of a step: of one that waits for the next request."""
+    path, prompt = tmp_path / "answers.jsonl", [504, 3575, 282]
+    with LLM(smollm2_path, threads=1, max_model_len=CONTEXT, record=Record(path, TENSORS)) as llm:
+        stream = llm.stream(prompt, SamplingParams(seed=1, ignore_eos=True, max_tokens=80))
+        next(stream)
+        stream.close()
+        llm.generate([[28, 30, 253, 260, 282, 284, 288, 314] * 11], SamplingParams(max_tokens=1), use_tqdm=False)
+    left, _ = whole_requests(path)
+    assert left.end is not None
+    assert left.end.content["reason"] == "abort"
+    begin, take, close = TensorCompare.begin, TensorCompare.take, Stream.close
+    begun: list[str] = []
+    inside, next_one = threading.Event(), threading.Event()
+
+    def noted(compare: TensorCompare, request: RecordedRequest) -> None:
+        begun.append(request.id)
+        begin(compare, request)
+        if len(begun) == 2:
+            next_one.set()
+
+    def slow(compare: TensorCompare, request_id: str, choices: tuple[int, ...], rows: Rows) -> None:
+        if not inside.is_set() and rows.position >= len(prompt) - 1 + len(left.tokens):  # beyond what was recorded
+            inside.set()
+            next_one.wait(1)
+        take(compare, request_id, choices, rows)
+
+    def leave(stream: Stream) -> None:
+        assert inside.wait(SECONDS)
+        close(stream)
+
+    monkeypatch.setattr(TensorCompare, "begin", noted)
+    monkeypatch.setattr(TensorCompare, "take", slow)
+    monkeypatch.setattr(Stream, "close", leave)
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert (verdict.difference, verdict.requests, verdict.notes) == (None, 2, [])
+
+
+FAULT = 3  # the position at which the numbers of a prompt are none
+
+
+def scores_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = Generation.score
+
+    def fail(generation: Generation, start: int, logits: Any, scratch: Any) -> Any:
+        if len(generation.asked.prompt_ids) == 5 and start <= FAULT < start + len(logits):
+            raise ComputationError("a fault of the test")
+        return score(generation, start, logits, scratch)
+
+    monkeypatch.setattr(Generation, "score", fail)
+
+
+def states_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Pool.add
+
+    def fail(pool: Pool, start: int, hidden: Any) -> None:
+        spoilt = np.array(hidden)
+        if start <= FAULT < start + len(hidden):
+            spoilt[FAULT - start] = np.nan
+        add(pool, start, spoilt)
+
+    monkeypatch.setattr(Pool, "add", fail)
+
+
+@pytest.mark.parametrize("fault", [scores_fail, states_fail])
+@pytest.mark.parametrize("chunk", [4, 3, 64])
+def test_a_request_that_fails_ends_alone_and_its_record_is_right(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, chunk: int
+) -> None:
+    """However its prompt was cut: by a chunk of 3, its last scores fail and others were there before."""
+    path, prompt = tmp_path / "answers.jsonl", [504, 3575, 282, 4649, 314]
+    scored = SamplingParams(prompt_logprobs=1, temperature=0, max_tokens=2)
+    fault(monkeypatch)
+    options: dict[str, Any] = {"max_model_len": CONTEXT, "max_num_batched_tokens": chunk, "max_num_seqs": 1}
+    with LLM(smollm2_path, threads=1, record=Record(path), **options) as llm:
+        if fault is scores_fail:
+            with pytest.raises(ComputationError, match="of the test"):
+                llm.generate([prompt], scored, use_tqdm=False)
+        else:
+            with pytest.raises(CutawayError, match="no direction"):
+                llm.embed([prompt], pooling="mean", use_tqdm=False)
+        (after,) = llm.generate([prompt[:2]], scored, use_tqdm=False)
+    assert "receipt" in (after.record or {})
+    failed, whole = whole_requests(path)
+    assert failed.end is not None
+    assert (failed.end.content["reason"], failed.end.content["embedding"], failed.lines) == ("error", None, [])
+    assert [line.content["kind"] for line in whole.lines] == ["token", "scores", "token"]
+    verdict = verify(path, str(smollm2_path), threads=1)
+    assert (verdict.difference, verdict.requests, verdict.notes) == (None, 2, [])

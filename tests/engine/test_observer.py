@@ -441,3 +441,24 @@ def test_one_that_asks_the_engine_for_something_is_told_that_it_would_wait_for_i
         pass
     engine.close()
     assert len(errors) == len([what for what, _ in teller.of("0") if what == "stepped"]) == 3
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("exits", [SystemExit, KeyboardInterrupt])
+def test_who_asked_is_told_the_end_though_an_observer_ends_its_thread(exits: type[BaseException], whole: bool) -> None:
+    """That breaks the engine, as it comes in the middle of its work; nobody waits for ever."""
+    rig, _ = observed()
+
+    class Leaving(Observer):
+        def ended(self, generation: Generation, reason: str) -> None:
+            raise exits
+
+    rig.core.observers.append(Leaving())
+    answers = [rig.ask(max_tokens=2), rig.ask(max_tokens=4)]
+    for answer in answers:
+        answer.generation.whole = whole
+    with pytest.raises(exits):
+        rig.run()
+    assert rig.core.broken
+    assert answers[0].output().finished
+    assert answers[1].error is not None or answers[1].output().finished

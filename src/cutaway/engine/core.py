@@ -325,10 +325,12 @@ class EngineCore:
             return
         generation.settled = True
         reason = "error" if generation.failed else reason
-        for said in self._ask(lambda each: each.ended(generation, reason)):
-            if said is not None:
-                generation.summary = {**(generation.summary or {}), **said}
-        generation.flush()
+        try:
+            for said in self._ask(lambda each: each.ended(generation, reason)):
+                if said is not None:
+                    generation.summary = {**(generation.summary or {}), **said}
+        finally:  # an observer may even end its thread: who asked must not wait for ever
+            generation.flush()
 
     def _ask(self, question: Callable[[Observer], Answer]) -> list[Answer]:
         """What the observers answer. One that fails is no reason for the requests to fail: it is asked no more."""

@@ -33,7 +33,7 @@ Sink: TypeAlias = Callable[[Arrival], None]
 class Generation:
     """Made by whoever asks; from ``EngineCore.submit`` on only the engine's thread changes it.
 
-    ``begun``, ``num_cached_tokens``, ``scores`` and ``pool`` are settled before the first event is handed over.
+    ``begun``, ``num_cached_tokens``, ``scores`` and ``embedding`` are settled before the first event is handed over.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Generation:
         self.num_cached_tokens = 0  # of the prompt, at that time
         self.scores: dict[int, SampleResult] = {}  # of the prompt's tokens but the first, by position
         self.pool = None if asked.pooling is None else Pool(asked.pooling)  # of an embedding, which is its only choice
+        self.embedding: Floats | None = None  # the vector [D] that came of it
         self.summary: dict[str, Any] | None = None  # what observers say of it; settled before the last event
         self.ended = False
         self.failed = False  # ended by an error
@@ -94,7 +95,9 @@ class Generation:
         }
 
     def pooled(self) -> Delta:
-        """The end of an embedding: all its states are in ``pool``."""
+        """The end of an embedding: all its states are in ``pool``. Raises CutawayError where they have no direction."""
+        assert self.pool is not None
+        self.embedding = self.pool.vector()
         self._finished.add(0)
         self.ended = True
         return Delta("", [], None, "stop")

@@ -99,14 +99,15 @@ class Received:
 
     def embedding(self) -> EmbeddingRequestOutput:
         """The prompt's embedding. Raises CutawayError if it did not come to its end."""
-        pool, asked = self.generation.pool, self.generation.asked
-        assert pool is not None, "no embedding was asked for"
+        vector, asked = self.generation.embedding, self.generation.asked
+        assert asked.pooling is not None, "no embedding was asked for"
         if self.finish_reason != "stop":
             raise CutawayError(f"the embedding was ended before it was computed ({self.finish_reason}). Ask again.")
+        assert vector is not None
         statistics = self.statistics()
         return EmbeddingRequestOutput(
             request_id=self.generation.request_id,
-            outputs=EmbeddingOutput(pool.vector().tolist(), pool.pooling),
+            outputs=EmbeddingOutput(vector.tolist(), asked.pooling),
             prompt=self._prompt,
             prompt_token_ids=list(asked.prompt_ids),
             num_cached_tokens=statistics.cached_tokens,

@@ -67,14 +67,13 @@ class RecordSink:
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one, and the receipt."""
-        self.flush()  # what an interruption has left
         what = f"the end of request {request_id}"
         root = self._file.add(content, self._last.pop(request_id), what)
         receipt = receipt_content(self._file.link, request_id, root, self._header, self._signer)
         found = self._file.add_receipt(receipt, f"the receipt of request {request_id}")
         return {"error": self.error} if self.error is not None else summary_of(receipt, found)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Nothing is written any more."""
         self._added.clear()
         self._file.stop(f"ended by an error ({type(error).__name__}: {error})")

@@ -47,7 +47,7 @@ class LineSink(Protocol):
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one. Out: for whoever asked."""
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """The recorder itself has failed: take nothing more."""
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Recorder(Observer):
         """A fault of the recorder ends the record, and says so to whoever asks."""
         try:
             return work()
-        except Exception as error:
+        except BaseException as error:  # an interruption, too: in between, a log may count a token that has no line
             self._sink.fail(error)
             self._logs.clear()
             self._hashes.clear()
@@ -187,6 +187,8 @@ class Recorder(Observer):
             self._open = None
             if self._rows is not None:
                 self._rows.drop()
+            if not isinstance(error, Exception):
+                raise
             return None
 
     def close(self) -> None:

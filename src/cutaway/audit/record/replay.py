@@ -58,7 +58,7 @@ class CollectedLines:
         self._take(content)
         return {}
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """The recorder has failed."""
         self.error = self.error or f"{type(error).__name__}: {error}"
 
@@ -116,6 +116,8 @@ def replay(llm: LLM, collected: CollectedLines, request: RecordedRequest, explai
                 break  # that was as far as it came
     finally:
         stream.close()
+        # Where the record ends before the answer does, a step may still run, whose lines and values are this request's.
+        llm.engine().call(lambda core: None).result()
     if collected.error is not None:
         raise CutawayError(f"the replay could not be followed ({collected.error}).")
     if not begun and request.begin.content != collected.lines.get(("begin", 0, 0)):

@@ -57,8 +57,8 @@ def scores_line(generation: Generation) -> dict[str, Any]:
 def end_line(generation: Generation, reason: str, lengths: Sequence[int], steps: list[list[int]]) -> dict[str, Any]:
     """The end. lengths: how many tokens each choice has. steps: that computed what no token came of."""
     vector = None
-    if generation.pool is not None and reason == "end":
-        vector = hashlib.sha256(generation.pool.vector().tobytes()).hexdigest()
+    if generation.embedding is not None and reason == "end":
+        vector = hashlib.sha256(generation.embedding.tobytes()).hexdigest()
     return {
         "kind": "end",
         "request": generation.request_id,
