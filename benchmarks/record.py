@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.tokens < 2:
+        parser.error("--rounds must be 1 or more, and --tokens 2 or more: a rate has no first token.")
     options: dict[str, Any] = {
         "threads": arguments.threads,
         "max_model_len": PROMPT + arguments.tokens + 1,
