@@ -292,11 +292,7 @@ class Scores(Observer):
     """Keeps the tokens' log-probabilities."""
 
     def __init__(self, wants: bool) -> None:
-        self.wants, self.found = wants, list[tuple[int, float | None, int | None]]()
-
-    @property
-    def wants_logprobs(self) -> bool:
-        return self.wants
+        self.wants_logprobs, self.found = wants, list[tuple[int, float | None, int | None]]()
 
     def stepped(self, outcome: StepOutcome) -> None:
         for result in outcome.computed.results:

@@ -228,8 +228,12 @@ class EngineCore:
         """From the pages to the batch and the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        own = self._ask(lambda each: [(each, GuardedLook(look)) for look in each.looks(step)])
-        observing = [each for pairs in own for each in pairs]
+        observing: list[tuple[Observer, GuardedLook]] = []
+        for observer in [*self.observers]:  # each step: without a call for each
+            try:
+                observing += [(observer, GuardedLook(look)) for look in observer.looks(step)]
+            except Exception as error:
+                self._dismiss(observer, error)
         looks: list[Look] = [look for _, look in observing]
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:
@@ -246,7 +250,7 @@ class EngineCore:
         else:
             logits = self.runner.step(batch)
         hidden = self.runner.hidden_states(batch) if step.wants_hidden else None
-        are_scored = any(self._ask(lambda each: each.wants_logprobs))
+        are_scored = any(each.wants_logprobs for each in self.observers)
         results = find_results(step, self._generations, logits, hidden, self._team, self._sampler, are_scored)
         return Computed(batch, results, bool(looks), clocks)
 

@@ -27,11 +27,10 @@ class Observer:
 
     opens_steps = False
     """Whether it looks into all steps. Then requests compute their whole prompts, and take nothing from the cache."""
-
-    @property
-    def wants_logprobs(self) -> bool:
-        """Whether it is to be told each token's log-probability, which otherwise is found for who asked for it."""
-        return False
+    wants_logprobs = False
+    """Whether it is to be told each token's log-probability, which otherwise is found for who asked for it; may change
+    between two steps.
+    """
 
     def attach(self, llm: "LLM") -> None:
         """The engine that it was given to is there, and no request yet. What it raises, ``LLM`` raises."""

@@ -59,11 +59,12 @@ class RecordSink:
         line, self._last[request_id] = bind(body, self._last[request_id])
         self._added.append(line)
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         """Write what was added, by one call."""
         if self._added:
             lines, self._added = self._added, []
             self._file.write(lines, lambda number: _name(lines[number]))
+        return self._file.error is None
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one, and the receipt."""

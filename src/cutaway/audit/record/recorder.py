@@ -41,8 +41,8 @@ class LineSink(Protocol):
     def add(self, request_id: str, body: str) -> None:
         """A further one, as JSON up to its last brace."""
 
-    def flush(self) -> None:
-        """All that a step brought was added."""
+    def flush(self) -> bool:
+        """All that a step brought was added. Out: whether more is taken."""
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last one. Out: for whoever asked."""
@@ -72,17 +72,13 @@ class Recorder(Observer):
         self.level = check_level(level)
         assert (rows is not None) == (level == TENSORS)
         self.opens_steps = level != TOKENS
+        self.wants_logprobs = True  # as long as anything is recorded
         self._sink, self._rows = sink, rows
         self._logs: dict[str, RequestLog] = {}
         self._hashes: dict[str, SequenceHashes] = {}
         self._places: dict[tuple[str, int], list[Any]] = {}  # of values, since a choice's last token
         self._operations: Operations | None = None
         self._open: tuple[OpenStep, GuardedLook] | None = None  # of the step
-
-    @property
-    def wants_logprobs(self) -> bool:
-        """Each token's, as long as anything is recorded."""
-        return self._sink.error is None
 
     def attach(self, llm: LLM) -> None:
         """The engine is there."""
@@ -120,7 +116,10 @@ class Recorder(Observer):
 
     def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
-        self._guarded(lambda: self._advance(outcome))
+        try:  # each step: without a call for it
+            self._advance(outcome)
+        except BaseException as error:
+            self._fail(error)
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
@@ -128,7 +127,7 @@ class Recorder(Observer):
             if look.error is not None:
                 raise look.error
             opened.commit()
-        if self._sink.error is not None:
+        if not self.wants_logprobs:
             return
         step, residuals = outcome.step, outcome.residuals
         of_step = step.number, f"{len(step.pieces)},{step.num_tokens}"
@@ -142,7 +141,7 @@ class Recorder(Observer):
                     self._keep_rows(self._rows, log.request_id, result.piece.sequence.choices)
                 further = partial(self._further, log.request_id)
             log.advance(of_step, result, taken, residuals, further, self._sink.add)
-        self._sink.flush()
+        self.wants_logprobs = self._sink.flush()
 
     def _further(self, request_id: str, choice: int) -> dict[str, Any]:
         """What the line of a token has of operations."""
@@ -179,17 +178,22 @@ class Recorder(Observer):
         """A fault of the recorder ends the record, and says so to whoever asks."""
         try:
             return work()
-        except BaseException as error:  # an interruption, too: in between, a log may count a token that has no line
-            self._sink.fail(error)
-            self._logs.clear()
-            self._hashes.clear()
-            self._places.clear()
-            self._open = None
-            if self._rows is not None:
-                self._rows.drop()
-            if not isinstance(error, Exception):
-                raise
+        except BaseException as error:
+            self._fail(error)
             return None
+
+    def _fail(self, error: BaseException) -> None:
+        """An interruption ends the record, too, and goes on: a log may count a token that has no line."""
+        self._sink.fail(error)
+        self.wants_logprobs = False
+        self._logs.clear()
+        self._hashes.clear()
+        self._places.clear()
+        self._open = None
+        if self._rows is not None:
+            self._rows.drop()
+        if not isinstance(error, Exception):
+            raise error
 
     def close(self) -> None:
         """The engine has ended."""

@@ -50,8 +50,9 @@ class CollectedLines:
         """A further line."""
         self._take(json.loads(body + "}"))
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         """Nothing is needed."""
+        return True
 
     def end(self, request_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The last line."""
