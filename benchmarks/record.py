@@ -5,8 +5,8 @@
 
 In: a model. Out: for each number of sequences, temperature and level the median ratio of the rates in one round, with
 the quartiles. A round has an answer of each sequence with the record and one without, first the one and then the other,
-by the same engine: two that were loaded side by side differ by some per cent by where their memory lies, and keep that
-difference to their end. A rate is that of the tokens after the first of each sequence.
+by the same engine: two that are loaded side by side differ by where their memory lies, and keep that difference to
+their end. A rate is that of the tokens after the first of each sequence.
 """
 
 import argparse

@@ -228,12 +228,8 @@ class EngineCore:
         """From the pages to the batch and the samples; no request is changed, or told."""
         for source, target in step.copies:
             self.runner.copy_page(source, target)
-        observing: list[tuple[Observer, GuardedLook]] = []
-        for observer in [*self.observers]:  # each step: without a call for each
-            try:
-                observing += [(observer, GuardedLook(look)) for look in observer.looks(step)]
-            except Exception as error:
-                self._dismiss(observer, error)
+        own = self._ask(lambda each: [(each, GuardedLook(look)) for look in each.looks(step)])
+        observing = [each for pairs in own for each in pairs]
         looks: list[Look] = [look for _, look in observing]
         batch = (self._open_batches if step.is_open else self._batches).batch_of(step)
         if step.is_open:

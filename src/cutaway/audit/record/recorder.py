@@ -116,10 +116,7 @@ class Recorder(Observer):
 
     def stepped(self, outcome: StepOutcome) -> None:
         """A step counts."""
-        try:  # each step: without a call for it
-            self._advance(outcome)
-        except BaseException as error:
-            self._fail(error)
+        self._guarded(lambda: self._advance(outcome))
 
     def _advance(self, outcome: StepOutcome) -> None:
         if self._open is not None:
@@ -175,25 +172,23 @@ class Recorder(Observer):
         return self._sink.end(request_id, log.end(reason))
 
     def _guarded(self, work: Callable[[], Result]) -> Result | None:
-        """A fault of the recorder ends the record, and says so to whoever asks."""
+        """A fault of the recorder ends the record, and says so to whoever asks. So does an interruption, which goes on:
+        a log may count a token that has no line.
+        """
         try:
             return work()
         except BaseException as error:
-            self._fail(error)
+            self._sink.fail(error)
+            self.wants_logprobs = False
+            self._logs.clear()
+            self._hashes.clear()
+            self._places.clear()
+            self._open = None
+            if self._rows is not None:
+                self._rows.drop()
+            if not isinstance(error, Exception):
+                raise
             return None
-
-    def _fail(self, error: BaseException) -> None:
-        """An interruption ends the record, too, and goes on: a log may count a token that has no line."""
-        self._sink.fail(error)
-        self.wants_logprobs = False
-        self._logs.clear()
-        self._hashes.clear()
-        self._places.clear()
-        self._open = None
-        if self._rows is not None:
-            self._rows.drop()
-        if not isinstance(error, Exception):
-            raise error
 
     def close(self) -> None:
         """The engine has ended."""

@@ -54,21 +54,26 @@ _E0, _E1, _E2, _E3, _E4, _E5 = (
 
 
 @inner_jit
+def _reduced(x: Any) -> Any:
+    """2ⁿ and r, where x = n · ln 2 + r and |r| ≤ ln 2 / 2, for x of -87 … 88."""
+    shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))
+    n = sub(shifted, splat(_SHIFT))
+    return power_of_two(bits_as_int(shifted)), fma(n, splat(-_LN2_LOW), fma(n, splat(-_LN2_HIGH), x))
+
+
+@inner_jit
 def exp(x: Any) -> Any:
     """e to the power x for 16 float32 a row; x is clamped to -87 … 88, NaN stays NaN. Relative error below 2 ulp.
 
     x = n · ln 2 + r with |r| ≤ ln 2 / 2;  eˣ = 2ⁿ · (1 + r + r² · p(r)).
     """
     x = minimum(splat(_EXP_HIGH), maximum(splat(_EXP_LOW), x))  # in this order a NaN stays one
-    shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))
-    n = sub(shifted, splat(_SHIFT))
-    r = fma(n, splat(-_LN2_LOW), fma(n, splat(-_LN2_HIGH), x))
+    scale, r = _reduced(x)
     p = fma(splat(_E0), r, splat(_E1))
     p = fma(p, r, splat(_E2))
     p = fma(p, r, splat(_E3))
     p = fma(p, r, splat(_E4))
     p = fma(p, r, splat(_E5))
-    scale = power_of_two(bits_as_int(shifted))
     return fma(fma(p, mul(r, r), r), scale, scale)
 
 
@@ -85,14 +90,12 @@ def add_exp(total: Any, x: Any) -> Any:
     exact, so it makes no difference to the bits that it is fused with the addition.
     """
     x = maximum(splat(_EXP_LOW), x)
-    shifted = add(mul(x, splat(_LOG2_E)), splat(_SHIFT))
-    n = sub(shifted, splat(_SHIFT))
-    r = fma(n, splat(-_LN2_LOW), fma(n, splat(-_LN2_HIGH), x))
+    scale, r = _reduced(x)
     p = fma(splat(_S3), r, splat(_S2))
     p = fma(p, r, splat(_S1))
     p = fma(p, r, splat(_S0))
     p = fma(fma(p, r, splat(f32(1.0))), r, splat(f32(1.0)))
-    return fma(p, power_of_two(bits_as_int(shifted)), total)
+    return fma(p, scale, total)
 
 
 _SQRT_HALF_BITS: Final = 0x3F3504F3
