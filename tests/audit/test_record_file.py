@@ -1,5 +1,6 @@
 """The record's file: written line by line, by one process, whatever becomes of the disk or of the process."""
 
+import errno
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -422,6 +424,34 @@ def test_an_interrupted_step_ends_a_record_that_is_right(
     assert [len(each.tokens) for each in whole_requests(path)] == [written, written]
     verdict = verify(path, str(smollm2_path), threads=1)
     assert (verdict.difference, verdict.tokens, len(verdict.notes)) == (None, 2 * written, 2)
+
+
+@pytest.mark.parametrize("fault", ["disk", "recorder"])
+def test_a_record_that_has_ended_costs_nothing_more(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """No log-probability is found for it, and no line made: neither where it can't be written nor where it is at fault."""
+    record, made = Record(tmp_path / "answers.jsonl"), list[str]()
+    token_line = ChoiceLog.token_line
+
+    def counted(log: ChoiceLog, *arguments: Any) -> str:
+        made.append(token_line(log, *arguments))
+        if fault == "recorder":
+            raise ValueError("of the test")
+        return made[-1]
+
+    monkeypatch.setattr(ChoiceLog, "token_line", counted)
+    with LLM(smollm2_path, max_model_len=64, threads=1, record=record) as llm:
+        assert record.wants_logprobs
+        if fault == "disk":
+            monkeypatch.setattr(record_file.os, "write", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        for _ in range(2):
+            output = llm.generate([PROMPT], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)[0]
+            assert len(output.outputs[0].token_ids) == 4
+            assert output.record is not None
+            assert "error" in output.record
+        assert not record.wants_logprobs
+    assert len(made) == 1
 
 
 RUN = [sys.executable, "-m", "cutaway", "run"]

@@ -288,6 +288,18 @@ def test_a_step_is_open_if_anybody_looks_into_it() -> None:
     assert all(each.blocks_held > 0 and each.pieces[0].blocks > 0 for each in steps)
 
 
+def test_a_piece_s_tokens_are_of_its_last_output_row() -> None:
+    """Beside others, where a prompt that is scored has a row for each of its tokens."""
+    rig, teller = observed()
+    answers = [rig.ask(max_tokens=3), rig.ask([5, 9, 7], max_tokens=3, prompt_logprobs=0), rig.ask([9], max_tokens=3)]
+    rig.run()
+    for answer in answers:
+        told = [
+            token for what, tokens in teller.of(answer.generation.request_id) if what == "stepped" for token in tokens
+        ]
+        assert told == answer.ids
+
+
 class Scores(Observer):
     """Keeps the tokens' log-probabilities."""
 

@@ -11,11 +11,12 @@ import pytest
 
 from cutaway.errors import ComputationError, InvalidRequestError
 from cutaway.ops.cpu.threads import ThreadTeam, float_environment
+from cutaway.sampling.choose import choose_compiled
 from cutaway.sampling.history import EMPTY_HISTORY, History
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row import SamplerScratch
 from cutaway.sampling.rows import SamplerRoom, sample_rows
-from cutaway.sampling.sampler import NoiseKey, Row, SampleResult, sample_row
+from cutaway.sampling.sampler import NoiseKey, Row, SampleResult, arguments_of, sample_row
 
 V = 1003
 KINDS: list[dict[str, Any]] = [
@@ -72,6 +73,15 @@ def test_a_row_that_is_scored_for_others_has_its_log_probability_and_no_more(tea
         assert other == one._replace(logprob=full.logprob)
         assert other.logprob is not None
         assert (other.rank is None) == (row.params.logprobs is None)
+
+
+def test_no_rank_is_counted_for_a_row_that_is_scored_for_others() -> None:
+    row, scratch = rows_of(1, 1)[0]._replace(is_scored=True), SamplerScratch.allocate(V)
+    full = row._replace(params=dataclasses.replace(row.params, logprobs=0))
+    with float_environment():
+        own, ranked = (choose_compiled(*arguments_of(each, scratch)) for each in (row, full))
+    assert (own[:2], own[2]) == (ranked[:2], 0)
+    assert ranked[2] >= 1
 
 
 def test_an_error_is_its_row_s_alone(team: ThreadTeam) -> None:
