@@ -430,7 +430,7 @@ def test_an_interrupted_step_ends_a_record_that_is_right(
 def test_a_record_that_has_ended_costs_nothing_more(
     smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """No log-probability is found for it, and no line made: neither where it can't be written nor where it is at fault."""
+    """No log-probability is found for it, and no line is made, whether the disk was full or the recorder at fault."""
     record, made = Record(tmp_path / "answers.jsonl"), list[str]()
     token_line = ChoiceLog.token_line
 

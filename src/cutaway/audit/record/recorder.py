@@ -179,7 +179,6 @@ class Recorder(Observer):
             return work()
         except BaseException as error:
             self._sink.fail(error)
-            self.wants_logprobs = False
             self._logs.clear()
             self._hashes.clear()
             self._places.clear()
